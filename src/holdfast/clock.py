@@ -1,0 +1,62 @@
+"""Where the time comes from. Nothing else in Holdfast reads a clock.
+
+- `Clock` is the machine's: `now()` for moments, `monotonic()` for durations.
+- `MovableClock` stands still until a test moves it; stores are then told the time with every statement.
+"""
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def microseconds(moment: datetime) -> int:
+    """The moment as whole microseconds since 1970, the form in which SQLite keeps it."""
+    return (moment - EPOCH) // timedelta(microseconds=1)
+
+
+def moment(value: int) -> datetime:
+    """The inverse of `microseconds`."""
+    return EPOCH + timedelta(microseconds=value)
+
+
+class Clock:
+    """The machine's clock."""
+
+    movable = False
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class MovableClock(Clock):
+    """A clock that a test moves by hand."""
+
+    movable = True
+
+    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        self._now = start
+        self._monotonic = 0.0
+        self._lock = threading.Lock()
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def advance(self, seconds: float) -> datetime:
+        """Let time pass: moments and durations both move."""
+        with self._lock:
+            self._now += timedelta(seconds=seconds)
+            self._monotonic += seconds
+            return self._now
+
+    def set(self, moment: datetime) -> None:
+        """Jump to a moment, as a machine's clock does when it is set; durations do not notice."""
+        with self._lock:
+            self._now = moment

@@ -1,0 +1,83 @@
+"""The errors that Holdfast raises to its callers.
+
+    HoldfastError              code             exit  HTTP
+    ├── Invalid                invalid             2   400   the caller asked for something that cannot be
+    ├── NotFound               not_found           3   404   no such job, queue, type or instance
+    ├── Conflict               conflict            4   409   true now, but in the way of what was asked
+    │   ├── DuplicateJob       duplicate_job       4   409   the key is held by a living job
+    │   └── IllegalMove        illegal_move        4   409   the state machine has no such move
+    ├── Unavailable            unavailable         5   503   the database cannot be used right now
+    └── JobFailed              job_failed          1   500   `unwrap` of a job that did not succeed
+
+Rules:
+- A message is one paragraph: what happened, to what, why, and the one thing to do next.
+- A handler's failure is an outcome, not one of these.
+"""
+
+from typing import Any, ClassVar
+
+
+class HoldfastError(Exception):
+    """The root of everything Holdfast raises on purpose."""
+
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 1
+    http_status: ClassVar[int] = 500
+
+
+class Invalid(HoldfastError):
+    """The request itself is wrong; asking again will not help."""
+
+    code = "invalid"
+    exit_code = 2
+    http_status = 400
+
+
+class NotFound(HoldfastError):
+    """What was named does not exist."""
+
+    code = "not_found"
+    exit_code = 3
+    http_status = 404
+
+
+class Conflict(HoldfastError):
+    """The present state of things forbids the request."""
+
+    code = "conflict"
+    exit_code = 4
+    http_status = 409
+
+
+class DuplicateJob(Conflict):
+    """A living job already has this type and key; `job` is that job, where it is known."""
+
+    code = "duplicate_job"
+
+    def __init__(self, message: str, job: Any = None) -> None:
+        super().__init__(message)
+        self.job = job
+
+
+class IllegalMove(Conflict):
+    """A move that the state machine does not have."""
+
+    code = "illegal_move"
+
+
+class Unavailable(HoldfastError):
+    """The database cannot be reached or cannot be trusted right now."""
+
+    code = "unavailable"
+    exit_code = 5
+    http_status = 503
+
+
+class JobFailed(HoldfastError):
+    """Raised by `unwrap`: the job ended, but not in success. `job` is the final job."""
+
+    code = "job_failed"
+
+    def __init__(self, message: str, job: Any = None) -> None:
+        super().__init__(message)
+        self.job = job
