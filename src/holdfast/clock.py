@@ -2,11 +2,15 @@
 
 - `Clock` is the machine's: `now()` for moments, `monotonic()` for durations.
 - `MovableClock` stands still until a test moves it; stores are then told the time with every statement.
+- `monotonic` and `sleep` are for waiting for other processes, which no test clock moves.
 """
 
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+
+monotonic = time.monotonic
+sleep = time.sleep
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

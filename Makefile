@@ -1,0 +1,54 @@
+# Every target sets up what it needs: Python 3.11 or later, pip, git and make are enough.
+
+PYTHON ?= python3
+PROCESSES ?= 4
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+EXTRAS := dev
+
+.PHONY: help run test check docs claims bench bench-peers format clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(READY)  ## a tour on SQLite: jobs that succeed, retry, wait and say why
+	$(BIN)/python examples/tour.py $(ARGS)
+
+test: $(READY)  ## all tests, on both stores (PROCESSES=4, ARGS="-k abort")
+	$(BIN)/python -m pytest -q -n $(PROCESSES) $(ARGS)
+
+check: $(READY)  ## format, lint, types, import contracts, guarantees and generated docs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python docs/claims.py --check
+
+docs: $(READY)  ## write the generated pages
+	$(BIN)/python docs/claims.py --write
+
+claims: $(READY)  ## which tests hold which guarantee, and which guarantee has none
+	$(BIN)/python docs/claims.py
+
+bench: $(READY)  ## measure throughput, latency and memory on this machine
+	$(BIN)/python -m bench $(ARGS)
+
+bench-peers: $(READY)  ## the same measures for other queues, each in an environment of its own
+	$(BIN)/python -m bench.peers $(ARGS)
+
+format: $(READY)  ## rewrite the code in the house style
+	$(BIN)/ruff check --quiet --fix .
+	$(BIN)/ruff format --quiet .
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) .pg bench/environments build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]' -c constraints.txt
+	@touch $@

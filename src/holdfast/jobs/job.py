@@ -1,0 +1,183 @@
+"""What a job is: the values that callers see. Nothing here does I/O; a job asks its `Source` for that."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from holdfast.errors import JobFailed
+
+
+class State(StrEnum):
+    """The persistent state (J1)."""
+
+    INITIAL = "initial"
+    RUNNING = "running"
+    ERROR = "error"
+    FINAL = "final"
+
+
+class Situation(StrEnum):
+    """Of a `running` row: who has it now (J12)."""
+
+    HELD = "held"
+    WAITING = "waiting"
+    LOOSE = "loose"
+
+
+class Outcome(StrEnum):
+    """How a job ended (J7)."""
+
+    SUCCESS = "success"
+    FAILED = "failed"
+    ERROR = "error"
+    ABORTED = "aborted"
+
+
+class AttemptEnd(StrEnum):
+    """How one attempt ended (J9)."""
+
+    SUCCESS = "success"
+    FAILED = "failed"
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    LOST = "lost"
+    HANDED_BACK = "handed_back"
+    SNOOZED = "snoozed"
+    ANSWERED = "answered"
+    ABORTED = "aborted"
+    EXPIRED = "expired"
+
+
+class JobError(Struct, frozen=True):
+    """Why an attempt ended in an error. `str()` gives the message."""
+
+    type: str
+    message: str
+    kind: str  # exception, timeout, failed, retry, aborted, expired, crash, payload, result
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class Move(Struct, frozen=True):
+    """One line of a job's history."""
+
+    time: datetime
+    from_state: State | None
+    to_state: State
+    attempt: int
+    cause: str
+    actor: str
+
+
+class Attempt(Struct, frozen=True):
+    """One attempt; `end_time` and `outcome` are None while it goes on."""
+
+    attempt: int
+    start_time: datetime | None
+    end_time: datetime | None
+    outcome: AttemptEnd | None
+    error: JobError | None
+    traceback: str | None
+    worker: str | None
+
+
+class Progress(Struct, frozen=True):
+    """How far a handler says it is."""
+
+    fraction: float
+    text: str = ""
+
+
+class Source(Protocol):
+    """Where a job value came from and can be read again."""
+
+    def get(self, job_id: int) -> "Job": ...
+
+    def wait(self, job_id: int, timeout: float | None) -> "Job": ...
+
+    async def await_final(self, job_id: int, timeout: float | None) -> "Job": ...
+
+    def history(self, job_id: int) -> Sequence[Move]: ...
+
+    def attempts(self, job_id: int) -> Sequence[Attempt]: ...
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """A job as it was when it was read. A value: `refresh()` gives a newer one."""
+
+    id: int
+    job_type: str
+    job_key: str | None
+    queue: str
+    state: State
+    status: str
+    situation: Situation | None
+    outcome: Outcome | None
+    payload: dict[str, Any]
+    result: Any
+    error: JobError | None
+    attempt: int
+    failures: int
+    losses: int
+    crashes: int
+    retries: int | None
+    priority: float
+    timeout: float | None
+    throttle_factor: float
+    time_windows: tuple[str, ...]
+    scheduled_run_time: datetime
+    expires_time: datetime | None
+    create_time: datetime
+    update_time: datetime
+    start_time: datetime | None
+    end_time: datetime | None
+    execution_time: float | None
+    total_time: float
+    worker: str | None
+    retry_of: int | None
+    progress: Progress | None = None
+    duplicate: bool = False
+    archived: bool = False
+    source: Source | None = None
+
+    @property
+    def final(self) -> bool:
+        return self.state is State.FINAL
+
+    def refresh(self) -> "Job":
+        """The job as it is now."""
+        return self._source().get(self.id)
+
+    def wait(self, timeout: float | None = None) -> "Job":
+        """Block until the job is final; `TimeoutError` when `timeout` seconds have passed."""
+        return self._source().wait(self.id, timeout)
+
+    def unwrap(self, timeout: float | None = None) -> Any:
+        """Block until final; the result, or `JobFailed` for any outcome but success."""
+        return _result(self.wait(timeout))
+
+    async def aunwrap(self, timeout: float | None = None) -> Any:
+        """`unwrap` for the event loop."""
+        return _result(await self._source().await_final(self.id, timeout))
+
+    def history(self) -> Sequence[Move]:
+        """Every move so far, in order."""
+        return self._source().history(self.id)
+
+    def attempts(self) -> Sequence[Attempt]:
+        """Every attempt so far, in order, each with its own error."""
+        return self._source().attempts(self.id)
+
+    def _source(self) -> Source:
+        assert self.source is not None, "this job value was made without a store"
+        return self.source
+
+
+def _result(job: Job) -> Any:
+    if job.outcome is Outcome.SUCCESS:
+        return job.result
+    raise JobFailed(f"Job {job.id} ({job.job_type}) ended `{job.outcome}` in attempt {job.attempt}: {job.error}.", job)

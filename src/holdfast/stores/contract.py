@@ -1,0 +1,287 @@
+"""What a store promises: the values that cross its border, and the verbs.
+
+- A store is one connection to one instance. Threads may share it; whoever must not wait opens `another()`.
+- Every verb is one transaction. It raises `Unavailable` when the database cannot be used within `patience` seconds.
+- A write about an attempt that no longer owns its job is *stale*: nothing is changed, the answer says so.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from holdfast.jobs.job import Attempt, Job, Move
+from holdfast.jobs.states import Change, Happening
+
+
+class QueueDeclared(Struct, frozen=True):
+    """A queue as the code declares it."""
+
+    name: str
+    table_name: str
+    claim_order: str = "priority"
+    throttle_limit: float = 0
+
+
+class QueueRow(Struct, frozen=True):
+    """A queue as it is stored; what an operator set wins over what the code declared (Q2)."""
+
+    name: str
+    table_name: str
+    claim_order: str
+    declared_limit: float
+    set_limit: float | None
+    paused: bool
+
+    @property
+    def throttle_limit(self) -> float:
+        return self.declared_limit if self.set_limit is None else self.set_limit
+
+
+class TypeRow(Struct, frozen=True):
+    """A job type as it is registered (Q3)."""
+
+    job_type: str
+    queue: str
+    default_timeout: float | None = 30
+    default_priority: float = 100
+    default_throttle_factor: float = 1
+    default_time_windows: tuple[str, ...] = ()
+    default_retries: int | None = 3
+    retry: str | None = None
+    on_crash: str = "rerun"
+    max_crashes: int | None = 3
+    has_handler: bool = False
+    has_retry_handler: bool = False
+    has_response_handler: bool = False
+    schema: str | None = None
+    labels: tuple[str, ...] = ()
+
+
+class NewJob(Struct, frozen=True):
+    """A job to be added, complete: the type's defaults are already in it."""
+
+    queue: str
+    job_type: str
+    payload: str
+    job_key: str | None = None
+    priority: float = 100
+    timeout: float | None = 30
+    throttle_factor: float = 1
+    retries: int | None = 3
+    time_windows: tuple[str, ...] = ()
+    scheduled_run_time: datetime | None = None
+    delay: float | None = None
+    expires_time: datetime | None = None
+    on_duplicate: str = "return"
+    retry_of: int | None = None
+
+
+class Claimed(Struct):
+    """One attempt in a worker's hand. Not frozen: the runner notes on it when it began."""
+
+    id: int
+    attempt: int
+    job_type: str
+    job_key: str | None
+    payload: str
+    timeout: float | None
+    losses: int
+    queue: str
+    lease: int
+    claimed: float = 0.0  # monotonic
+    began: float = 0.0  # monotonic; 0 until its handler is called
+    why: str = ""  # why it was cancelled: timeout, aborted, stopping
+    actor: str = ""  # who had it aborted
+
+
+class Done(Struct, frozen=True):
+    """Plain success of an attempt."""
+
+    call: Claimed
+    seconds: float
+    result: str | None
+
+
+class Report(Struct, frozen=True):
+    """Something that happened to a job. Without `attempt` it is about the job, whatever attempt it is in."""
+
+    job_id: int
+    happening: Happening
+    attempt: int | None = None
+    actor: str | None = None  # from outside: leaves an audit row
+    action: str = ""
+
+
+class Want(Struct, frozen=True):
+    """Room for so many jobs of a queue."""
+
+    queue: str
+    room: int
+
+
+class Turn(Struct, frozen=True):
+    """What a worker has to tell and what it wants, in one transaction."""
+
+    worker: int
+    pump: int = 0
+    done: Sequence[Done] = ()
+    reports: Sequence[Report] = ()
+    ended_leases: Sequence[int] = ()
+    wants: Sequence[Want] = ()
+    types: tuple[str, ...] = ()
+    promote: bool = False
+
+
+class TurnAnswer(Struct, frozen=True):
+    """What came of a turn."""
+
+    claimed: Sequence[Claimed]
+    stale: int
+    changes: Sequence[Change | None]
+    wake_in: float | None = None  # seconds until the next job's time comes; known after `promote`
+
+
+class WorkerJoin(Struct, frozen=True):
+    """How a worker introduces itself."""
+
+    name: str
+    host: str
+    pid: int
+    version: str
+    queues: tuple[str, ...]
+    types: tuple[str, ...]
+    labels: tuple[str, ...]
+    concurrency: int
+    lock_path: str | None = None
+
+
+class WorkerRow(Struct, frozen=True):
+    """A live worker."""
+
+    id: int
+    name: str
+    host: str
+    pid: int
+    version: str
+    queues: tuple[str, ...]
+    types: tuple[str, ...]
+    labels: tuple[str, ...]
+    concurrency: int
+    beat: int
+    lock_path: str | None
+    start_time: datetime
+    beat_time: datetime
+    stopping: bool
+
+
+class Filter(Struct, frozen=True):
+    """What `find` looks for; None means anything."""
+
+    job_type: str | None = None
+    job_key: str | None = None
+    queue: str | None = None
+    state: str | None = None
+    status: str | None = None
+    before: int | None = None
+    limit: int = 50
+    archive: bool = False
+
+
+class Watch(Protocol):
+    """A running watch for changes made elsewhere."""
+
+    def close(self) -> None: ...
+
+
+class Store(Protocol):
+    """One connection to one instance."""
+
+    patience: float | None
+
+    def another(self, patience: float | None = None) -> "Store": ...
+
+    def close(self) -> None: ...
+
+    # The instance
+    def set_up(self) -> None: ...
+
+    def migrate(self) -> Sequence[str]: ...
+
+    def instances(self) -> Sequence[str]: ...
+
+    def check(self) -> Sequence[tuple[str, bool, str]]: ...
+
+    def now(self) -> datetime: ...
+
+    # Queues and types
+    def register(self, queues: Sequence[QueueDeclared], types: Sequence[TypeRow]) -> None: ...
+
+    def queues(self) -> Sequence[QueueRow]: ...
+
+    def types(self) -> Mapping[str, TypeRow]: ...
+
+    def add_type(self, job_type: str, queue: str) -> TypeRow: ...
+
+    def pause(self, queue: str, paused: bool, actor: str) -> None: ...
+
+    def limit(self, queue: str, limit: float | None, actor: str) -> None: ...
+
+    def counts(self) -> Mapping[str, Mapping[str, int]]: ...
+
+    # Jobs
+    def add(self, jobs: Sequence[NewJob], connection: Any = None) -> Sequence[Job]: ...
+
+    def transaction(self) -> AbstractContextManager[Any]: ...
+
+    def get(self, job_id: int) -> Job: ...
+
+    def find(self, wanted: Filter) -> Sequence[Job]: ...
+
+    def history(self, job_id: int) -> Sequence[Move]: ...
+
+    def attempts(self, job_id: int) -> Sequence[Attempt]: ...
+
+    def report(self, reports: Sequence[Report]) -> Sequence[Change | None]: ...
+
+    def abort(self, job_id: int, actor: str) -> Job: ...
+
+    # The worker
+    def exchange(self, turn: Turn) -> TurnAnswer: ...
+
+    def join(self, worker: WorkerJoin) -> int: ...
+
+    def beat(self, worker: int, stopping: bool = False) -> bool: ...
+
+    def leave(self, worker: int) -> None: ...
+
+    def workers(self) -> Sequence[WorkerRow]: ...
+
+    def aborts(self, worker: int) -> Sequence[tuple[int, int, str]]: ...
+
+    def undecided(self, types: Sequence[str]) -> Sequence[int]: ...
+
+    def watch(self, wake: Callable[[], None]) -> Watch: ...
+
+    # The sweeper
+    def lose(self, worker: int) -> int: ...
+
+    def disown(self, worker: int, pump: int, known: Sequence[int]) -> int: ...
+
+    def recover_strays(self) -> int: ...
+
+    def end_overdue(self) -> float | None: ...
+
+    def end_old_aborts(self, seconds: float) -> int: ...
+
+    def shut(self) -> int: ...
+
+    def park(self, handled: Sequence[str]) -> int: ...
+
+    def restore(self, after: int, count: int, older_than: float) -> tuple[int, int]: ...
+
+    def archive(self, older_than: float, limit: int = 10_000) -> int: ...
+
+    def tidy(self) -> str | None: ...

@@ -1,0 +1,261 @@
+-- Jobs, queues, workers: everything one instance needs to run jobs.
+-- The job row is the truth. ready, waiting, parked, lease, dead and ended are small tables beside it that say where to look.
+
+create sequence {job_id};
+
+create table {queue} (
+  name text collate "C" primary key,
+  table_name text not null,
+  claim_order text not null check (claim_order in ('priority', 'schedule')),
+  declared_limit float8 not null,
+  set_limit float8,
+  paused boolean not null default false,
+  create_time timestamptz not null
+);
+
+create table {type} (
+  job_type text collate "C" primary key,
+  queue text collate "C" not null references {queue},
+  default_timeout float8,
+  default_priority float8 not null,
+  default_throttle_factor float8 not null,
+  default_time_windows text not null,
+  default_retries int,
+  retry text,
+  on_crash text not null check (on_crash in ('rerun', 'timeout')),
+  max_crashes int,
+  has_handler boolean not null,
+  has_retry_handler boolean not null,
+  has_response_handler boolean not null,
+  schema text,
+  labels text not null,
+  update_time timestamptz not null
+);
+
+create table {job} (
+  id bigint not null default nextval('{job_id}'),
+  queue text collate "C" not null,
+  job_type text collate "C" not null,
+  job_key text collate "C",
+  create_time timestamptz not null,
+  retry_of bigint,
+  priority float8 not null,
+  throttle_factor float8 not null check (throttle_factor >= 0),
+  timeout float8,
+  retries int,
+  time_windows text,
+  expires_time timestamptz,
+  payload text not null,
+  -- From here on what changes: kept together behind the payload, so that the log of an update holds only this tail.
+  scheduled_run_time timestamptz not null,
+  update_time timestamptz not null,
+  start_time timestamptz,
+  end_time timestamptz,
+  state text not null default 'initial',
+  situation text,
+  outcome text,
+  attempt int not null default 0,
+  failures int not null default 0,
+  losses int not null default 0,
+  crashes int not null default 0,
+  execution_time float8,
+  total_time float8 not null default 0,
+  worker bigint,
+  result text,
+  error text not null default 'NONE',
+  constraint law check (case state
+    when 'initial' then error = 'NONE' and outcome is null and situation is null and attempt = 0
+    when 'running' then error = 'NONE' and outcome is null and situation in ('held', 'waiting', 'loose') and attempt > 0
+    when 'error' then error <> 'NONE' and outcome is null and situation is null and attempt > 0
+    when 'final' then outcome in ('success', 'failed', 'error', 'aborted') and (outcome = 'success') = (error = 'NONE') and situation is null
+      and end_time is not null and attempt > 0
+    else false end)
+) partition by list (queue);
+
+create function {job_refuse}() returns trigger language plpgsql as $$
+begin
+  if tg_op = 'INSERT' then
+    raise exception 'job %: a new job must be `initial` with attempt 0, not `%` with attempt %', new.id, new.state, new.attempt
+      using errcode = 'integrity_constraint_violation';
+  elsif tg_op = 'DELETE' then
+    raise exception 'job %: `%` may not be deleted, only `final` may', old.id, old.state using errcode = 'integrity_constraint_violation';
+  elsif tg_op = 'TRUNCATE' then
+    raise exception 'jobs may not be truncated' using errcode = 'integrity_constraint_violation';
+  end if;
+  raise exception 'job %: `%` (attempt %, %) may not become `%` (attempt %, %)', old.id, old.state, old.attempt, coalesce(old.situation, 'free'),
+    new.state, new.attempt, coalesce(new.situation, 'free') using errcode = 'integrity_constraint_violation';
+end $$;
+
+-- AFTER with WHEN: a legal write never enters PL/pgSQL, and no tuple is locked first as a BEFORE trigger would.
+create trigger law_update after update on {job} for each row when (not (
+  old.state <> 'final' and new.id = old.id and new.queue = old.queue and new.create_time = old.create_time and new.job_type = old.job_type
+  and new.job_key is not distinct from old.job_key
+  and case new.state
+    when 'running' then (new.attempt = old.attempt + 1 and new.situation = 'held' and (old.state in ('initial', 'error') or old.situation = 'loose'))
+      or (old.state = 'running' and new.attempt = old.attempt)
+    when 'error' then old.state in ('running', 'error') and new.attempt = old.attempt
+    when 'final' then new.attempt = old.attempt and (old.state = 'error' or (old.state = 'running' and new.outcome = 'success'))
+    else old.state = 'initial' and new.state = 'initial' end)) execute function {job_refuse}();
+
+create trigger law_insert after insert on {job} for each row when (new.state <> 'initial') execute function {job_refuse}();
+
+create trigger law_delete after delete on {job} for each row when (old.state <> 'final') execute function {job_refuse}();
+
+-- At most one job that is not final for a type and key (Q5).
+create table {key} (
+  job_type text collate "C" not null,
+  job_key text collate "C" not null,
+  id bigint not null,
+  primary key (job_type, job_key)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 20000);
+
+create function {key_take}() returns trigger language plpgsql as $$
+begin
+  insert into {key} (job_type, job_key, id) values (new.job_type, new.job_key, new.id) on conflict do nothing;
+  if not exists (select from {key} where job_type = new.job_type and job_key = new.job_key and id = new.id) then
+    raise exception 'job type % already has a living job with key %', new.job_type, new.job_key using errcode = 'unique_violation';
+  end if;
+  return null;
+end $$;
+
+create trigger key_take after insert on {job} for each row when (new.job_key is not null) execute function {key_take}();
+
+create function {key_free}() returns trigger language plpgsql as $$
+begin
+  delete from {key} where job_type = new.job_type and job_key = new.job_key and id = new.id;
+  return null;
+end $$;
+
+create trigger key_free after update on {job} for each row
+  when (new.job_key is not null and new.state = 'final' and old.state <> 'final') execute function {key_free}();
+
+-- Due jobs in claim order. major, minor: priority, time; or time, priority on a queue with order="schedule".
+create table {ready} (
+  queue text collate "C" not null,
+  major float8 not null,
+  minor float8 not null,
+  id bigint not null,
+  job_type text collate "C" not null,
+  throttle_factor float8 not null,
+  closes_time timestamptz,
+  ready_time timestamptz not null,
+  primary key (queue, major, minor, id)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+create index on {ready} (closes_time) where closes_time is not null;
+
+-- Jobs whose time has not come.
+create table {waiting} (
+  wake_time timestamptz not null,
+  id bigint not null,
+  queue text collate "C" not null,
+  closes_time timestamptz,
+  primary key (wake_time, id)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 20000);
+
+-- Due jobs of types that no live worker handles: out of the way of the others.
+create table {parked} (
+  job_type text collate "C" not null,
+  id bigint not null,
+  queue text collate "C" not null,
+  closes_time timestamptz,
+  primary key (job_type, id)
+);
+
+-- Errors that a retry handler has still to judge.
+create table {undecided} (
+  job_type text collate "C" not null,
+  id bigint not null,
+  primary key (job_type, id)
+);
+
+-- Who has which running jobs: a worker a claimed batch, or nobody until a deadline.
+create table {lease} (
+  id bigint generated always as identity primary key,
+  queue text collate "C" not null,
+  worker bigint,
+  pump int not null default 0,
+  factor float8 not null default 0,
+  deadline_time timestamptz,
+  ids bigint[] not null
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off);
+
+create table {worker} (
+  id bigint generated always as identity primary key,
+  name text not null,
+  host text not null,
+  pid int not null,
+  version text not null,
+  queues text not null,
+  types text not null,
+  labels text not null,
+  concurrency int not null,
+  beat bigint not null default 0,
+  lock_path text,
+  start_time timestamptz not null,
+  beat_time timestamptz not null,
+  stopping boolean not null default false,
+  gone_time timestamptz,
+  gone text check (gone in ('left', 'lost'))
+);
+
+-- The end of every attempt that was not plain success (J9).
+create table {attempt} (
+  job bigint not null,
+  attempt int not null,
+  start_time timestamptz,
+  end_time timestamptz not null,
+  outcome text not null,
+  state text not null,
+  error text,
+  traceback text,
+  seconds float8,
+  worker text,
+  primary key (job, attempt)
+);
+
+-- What was done from outside, by whom.
+create table {audit} (
+  id bigint generated always as identity primary key,
+  time timestamptz not null,
+  actor text not null,
+  action text not null,
+  job bigint,
+  attempt int,
+  queue text collate "C",
+  detail text
+);
+create index on {audit} (job) where job is not null;
+
+-- Wishes to end a held job (J10).
+create table {abort} (
+  job bigint primary key,
+  attempt int not null,
+  worker bigint,
+  actor text not null,
+  request_time timestamptz not null
+);
+
+-- Jobs that ended otherwise than in success, for listing.
+create table {dead} (
+  end_time timestamptz not null,
+  id bigint not null,
+  queue text collate "C" not null,
+  primary key (end_time, id)
+);
+
+-- What became final when, a row per transaction: the archiver reads it from the oldest on.
+create table {ended} (
+  id bigint generated always as identity primary key,
+  end_time timestamptz not null,
+  queue text collate "C" not null,
+  ids bigint[] not null
+) with (autovacuum_vacuum_scale_factor = 0.05);
+
+create table {archive} (like {job}, archive_time timestamptz not null) partition by range (end_time);
+create function {archive_refuse}() returns trigger language plpgsql as $$
+begin raise exception 'job %: an archived job never changes', old.id using errcode = 'integrity_constraint_violation'; end $$;
+create trigger law_archive before update on {archive} for each row execute function {archive_refuse}();
+create table {archive_default} partition of {archive} default;
+create index on {archive} (id);
+create index on {archive} (job_type, id);
+create index on {job} (job_type, id);

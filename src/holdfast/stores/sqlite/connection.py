@@ -1,0 +1,187 @@
+"""One connection to an SQLite file, through apsw's own SQLite library.
+
+- WAL and `synchronous=FULL`: what was acknowledged survives a power cut.
+- The file belongs to Holdfast. Another SQLite library in this process can drop our locks and delete our WAL; so after
+  each commit, before anybody is told, the WAL at the path is compared with the one we opened.
+"""
+
+import os
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import apsw
+
+from holdfast.clock import monotonic, sleep
+from holdfast.errors import Unavailable
+
+NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.glusterfs", "lustre"})
+BUSY = (apsw.BusyError, apsw.LockedError)
+
+
+class Connection:
+    """A connection that knows its transaction, its threads and its file."""
+
+    def __init__(self, path: str, patience: float | None) -> None:
+        self.path = path
+        self.patience = patience
+        self.lock = threading.RLock()
+        self.depth = 0
+        self.broken: str | None = None
+        self._inode = 0
+        self.database = self._open()
+
+    @property
+    def in_memory(self) -> bool:
+        return self.path == ":memory:"
+
+    def _open(self) -> apsw.Connection:
+        if not self.in_memory:
+            refuse_network_file_system(self.path)
+        try:
+            database = apsw.Connection(self.path, statementcachesize=200)
+            database.set_busy_timeout(0 if self.in_memory else 2000)
+            self._configure(database)
+        except apsw.Error as error:
+            raise self.unavailable(error) from error
+        if not self.in_memory:
+            self._inode = self._wal_inode()
+        return database
+
+    def _configure(self, database: apsw.Connection) -> None:
+        mode = self._with_patience(lambda: database.execute("pragma journal_mode=wal").fetchall())
+        if not self.in_memory and mode[0][0] != "wal":
+            raise Unavailable(f"SQLite file {self.path} cannot use a write-ahead log (it says `{mode[0][0]}`). Put it on a local disk.")
+        for setting in ("synchronous=full", "wal_autocheckpoint=4000", "cache_size=-65536", "temp_store=memory", "foreign_keys=on"):
+            database.execute(f"pragma {setting}")
+        # The first read opens the WAL, so that its inode is known.
+        self._with_patience(lambda: database.execute("select count(*) from sqlite_master").fetchall())
+
+    @contextmanager
+    def transaction(self, write: bool) -> Iterator[None]:
+        """One transaction; inside another one, a part of it."""
+        with self.lock:
+            if self.depth:
+                self.depth += 1
+                try:
+                    yield
+                finally:
+                    self.depth -= 1
+                return
+            self._begin(write)
+            self.depth = 1
+            try:
+                yield
+            except BaseException:
+                self._roll_back()
+                raise
+            else:
+                self._commit(write)
+            finally:
+                self.depth = 0
+
+    def _begin(self, write: bool) -> None:
+        if self.broken:
+            raise Unavailable(self.broken)
+        try:
+            self._with_patience(lambda: self.database.execute("begin immediate" if write else "begin"))
+        except apsw.Error as error:
+            raise self.unavailable(error) from error
+
+    def _commit(self, write: bool) -> None:
+        try:
+            self._with_patience(lambda: self.database.execute("commit"))
+        except apsw.Error as error:
+            self._roll_back()
+            raise self.unavailable(error) from error
+        if write and not self.in_memory:
+            self._trust_wal()
+
+    def _roll_back(self) -> None:
+        if self.database.in_transaction:
+            try:
+                self.database.execute("rollback")
+            except apsw.Error:
+                self.broken = f"SQLite file {self.path}: a transaction could not be rolled back. Close the App and open it again."
+
+    def _trust_wal(self) -> None:
+        if self._wal_inode() != self._inode:
+            self.broken = (
+                f"The write-ahead log of {self.path} was deleted while Holdfast had it open: another SQLite library in this process "
+                "(the sqlite3 module, Django or SQLAlchemy on SQLite) opened and closed the same file. What was just written may be lost "
+                "and nothing more is accepted. Keep other libraries away from Holdfast's file and restart this process."
+            )
+            raise Unavailable(self.broken)
+
+    def _wal_inode(self) -> int:
+        try:
+            return os.stat(self.path + "-wal").st_ino
+        except FileNotFoundError:
+            return -1
+
+    def _with_patience(self, action: Any) -> Any:
+        """Again and again while a stranger has the lock, until our patience ends."""
+        ends = None if self.patience is None else monotonic() + self.patience
+        pause = 0.001
+        while True:
+            try:
+                return action()
+            except BUSY:
+                if ends is not None and monotonic() > ends:
+                    raise
+                sleep(pause * (0.5 + random.random()))
+                pause = min(pause * 2, 0.1)
+
+    def unavailable(self, error: apsw.Error) -> Unavailable:
+        """apsw's error as a sentence with a cure."""
+        return Unavailable(f"SQLite file {self.path}: {explained(error, self.path)}")
+
+    def close(self) -> None:
+        with self.lock:
+            self.database.close()
+
+
+def explained(error: apsw.Error, path: str) -> str:
+    """What went wrong and the one thing to do."""
+    if isinstance(error, BUSY):
+        return "another process has kept it locked. Find who holds it (`fuser` on the file tells) and try again."
+    if isinstance(error, apsw.ReadOnlyError):
+        return "it is read-only, or its folder is. Give this user the right to write to the file and its folder."
+    if isinstance(error, apsw.CantOpenError):
+        if os.path.exists(path) and not os.access(path, os.W_OK):
+            return "it cannot be opened for writing. Give this user the right to write to the file and its folder."
+        folder = os.path.dirname(path) or "."
+        if not os.path.isdir(folder):
+            return f"its folder {folder} does not exist. Create it, or correct the URL."
+        return "it cannot be opened. Check that it is a file and that this user may write to it and its folder."
+    if isinstance(error, apsw.NotADBError):
+        return "it is not an SQLite database. Correct the URL, or move that file away."
+    if isinstance(error, apsw.CorruptError):
+        return "it is damaged. Restore it from a backup; `holdfast doctor` tells more."
+    if isinstance(error, apsw.FullError):
+        return "the disk is full. Nothing was written; make room and try again."
+    return f"{error}. Nothing was written."
+
+
+def refuse_network_file_system(path: str) -> None:
+    """SQLite's locks do not hold there."""
+    kind = file_system_of(os.path.realpath(os.path.dirname(path) or "."))
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise Unavailable(f"SQLite file {path} lies on a network file system ({kind}), where its locks do not hold. Use a local disk, or PostgreSQL.")
+
+
+def file_system_of(folder: str) -> str:
+    """The type of the file system that holds a folder, where the machine tells."""
+    best, kind = "", ""
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
+            for line in mounts:
+                _, point, type_, *_ = line.split()
+                inside = folder == point or folder.startswith(point.rstrip("/") + "/")
+                if inside and len(point) >= len(best):
+                    best, kind = point, type_
+    except OSError:
+        return ""
+    return kind

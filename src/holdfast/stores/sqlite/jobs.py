@@ -1,0 +1,356 @@
+"""The store on SQLite: `add` and `exchange` written for its speed, the rest from `SqlStore`.
+
+- Times are whole microseconds, id lists are JSON arrays.
+- A write transaction has the whole database, so nothing is locked row by row.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
+from typing import Any
+
+import apsw
+import msgspec
+
+from holdfast.clock import Clock, microseconds, moment
+from holdfast.errors import Conflict, Invalid, Unavailable
+from holdfast.jobs.job import Job
+from holdfast.stores import queryfile
+from holdfast.stores.contract import Claimed, Done, NewJob, QueueDeclared, Turn, TurnAnswer, Want, Watch
+from holdfast.stores.migrate import Migrations
+from holdfast.stores.sql import SqlStore, encode_json
+from holdfast.stores.sqlite.connection import Connection, explained
+from holdfast.stores.sqlite.watch import FileWatch
+
+STATEMENTS = queryfile.load("holdfast.stores.sqlite")
+LAW = ("create_queue_index", "create_law_update", "create_law_insert", "create_law_delete", "create_key_take", "create_key_free")
+ids_of = msgspec.json.Decoder(list[int]).decode
+
+
+class SqliteStore(SqlStore):
+    """One connection to one instance in an SQLite file."""
+
+    def __init__(
+        self, path: str, instance: str, clock: Clock, patience: float | None = 5, connection: Connection | None = None
+    ) -> None:
+        super().__init__(instance, clock, patience)
+        self.path = path
+        self.connection = connection or Connection(path, patience)
+        self.lock = self.connection.lock
+        self._owned = connection is None
+        self._filled: dict[tuple[str, str], str] = {}
+        self._listeners_due = False
+        self._cursor = self.connection.database.cursor()
+
+    def another(self, patience: float | None = None) -> "SqliteStore":
+        """A store of its own on the same file. In memory there is only one connection, which all share."""
+        shared = self.connection if self.connection.in_memory else None
+        store = SqliteStore(self.path, self.instance, self.clock, patience, shared)
+        store.listeners = self.listeners
+        return store
+
+    def close(self) -> None:
+        if self._owned:
+            self.connection.close()
+
+    # The instance
+
+    def migrations(self) -> Migrations:
+        return Migrations("holdfast.stores.sqlite", self.instance)
+
+    def set_up(self) -> None:
+        """Make the instance if it is not there; refuse another version than this code's."""
+        with self.work(write=False):
+            version = self._version()
+        if version != self.migrations().last:
+            self.migrations().refuse_unless_new(version)
+            self.migrate()
+
+    def migrate(self) -> Sequence[str]:
+        """Bring the instance to this version; the titles of what was done."""
+        with self.work():
+            self.run("create_registry")
+            self.run("create_table_registry")
+            version = self._version()
+            self.migrations().refuse_newer(version)
+            done = []
+            for number, title, text in self.migrations().after(version):
+                for statement in apsw_statements(queryfile.fill(text, self.instance)):
+                    self._cursor.execute(statement)
+                self.run("set_version", {"instance": self.instance, "version": number, "now": self.time(self.now())})
+                done.append(f"{number:04} {title}")
+            if done:
+                self._make_job_view()
+            return done
+
+    def _version(self) -> int:
+        if not self.rows("has_registry")[0]["found"]:
+            return 0
+        found = self.rows("version", {"instance": self.instance})
+        return found[0]["version"] if found else 0
+
+    def instances(self) -> Sequence[str]:
+        with self.work(write=False):
+            return [row["name"] for row in self.rows("instances")] if self.rows("has_registry")[0]["found"] else []
+
+    def check(self) -> Sequence[tuple[str, bool, str]]:
+        """What `holdfast doctor` looks at here."""
+        with self.work(write=False):
+            sound = next(iter(self.rows("quick_check")[0].values()))
+            version = self._version()
+        return [
+            ("SQLite library", True, apsw.sqlite_lib_version()),
+            ("file is sound", sound == "ok", f"{self.path}: {sound}"),
+            ("schema version", version == self.migrations().last, f"{version}, this code wants {self.migrations().last}"),
+        ]
+
+    def create_queue(self, queue: QueueDeclared, now: datetime) -> None:
+        self._own_table(queue)
+        literals = {"queue_name": "'" + queue.name + "'"}
+        for name in ("create_queue_table", *LAW):
+            self._cursor.execute(queryfile.fill(STATEMENTS[name], self.instance, queue.table_name, literals))
+        params = {"name": queue.name, "table_name": queue.table_name, "claim_order": queue.claim_order}
+        self.run("add_queue", {**params, "declared_limit": queue.throttle_limit, "now": self.time(now)})
+        self._make_job_view()
+
+    def _own_table(self, queue: QueueDeclared) -> None:
+        for row in self.rows("table_owner", {"table_name": queue.table_name}):
+            raise Conflict(
+                f"Table `{queue.table_name}` for queue `{queue.name}` of instance `{self.instance}` belongs to queue `{row['queue']}` of "
+                f"instance `{row['instance']}`. Use another queue name, instance name or table_naming_strategy."
+            )
+        if self.rows("foreign_table", {"table_name": queue.table_name})[0]["found"]:
+            raise Conflict(
+                f"Table `{queue.table_name}` for queue `{queue.name}` of instance `{self.instance}` exists already and is not Holdfast's. "
+                "Use another queue name, instance name or table_naming_strategy."
+            )
+        self.run("own_table", {"table_name": queue.table_name, "instance": self.instance, "queue": queue.name})
+
+    def _make_job_view(self) -> None:
+        """All job tables as one. Differs from PostgreSQL, where it is the partitioned parent."""
+        self.run("drop_job_view")
+        tables = [row.table_name for row in self._read_queues()]
+        arms = [STATEMENTS["job_view_arm"].replace("{queue_table}", queryfile.quoted(table)) for table in tables]
+        arms = arms or [STATEMENTS["job_view_empty"]]
+        text = queryfile.fill(STATEMENTS["create_job_view"], self.instance, literals={"arms": " union all ".join(arms)})
+        self._cursor.execute(queryfile.fill(text, self.instance))
+
+    # The form of things
+
+    def now(self) -> datetime:
+        return self.clock.now()
+
+    def time(self, moment: datetime | None) -> int | None:
+        return None if moment is None else microseconds(moment)
+
+    def moment(self, value: int | None) -> datetime | None:
+        return None if value is None else moment(value)
+
+    def instant(self, at: datetime) -> float:
+        return microseconds(at)
+
+    def pack(self, ids: Sequence[int]) -> str:
+        return "[" + ",".join(map(str, ids)) + "]"
+
+    def unpack(self, value: str) -> list[int]:
+        return ids_of(value)
+
+    def words(self, values: Sequence[str]) -> str:
+        return encode_json(values).decode()
+
+    # Statements and transactions
+
+    def text(self, name: str, queue: str = "") -> str:
+        key = name, queue
+        if key not in self._filled:
+            table = self.queue_row(queue).table_name if queue else ""
+            self._filled[key] = queryfile.fill(STATEMENTS[name], self.instance, table)
+        return self._filled[key]
+
+    def rows(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> list[dict[str, Any]]:
+        cursor = self.connection.database.cursor()
+        cursor.row_trace = _as_dict
+        return list(cursor.execute(self.text(name, queue), params))
+
+    def run(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> int:
+        before = self.connection.database.total_changes()
+        self._cursor.execute(self.text(name, queue), params)
+        return self.connection.database.total_changes() - before
+
+    @contextmanager
+    def work(self, write: bool = True) -> Iterator[None]:
+        outermost = self.connection.depth == 0
+        try:
+            with self.connection.transaction(write):
+                yield
+        except apsw.ConstraintError as error:
+            raise Conflict(f"SQLite file {self.path} refused a write: {error}.") from error
+        except apsw.Error as error:
+            raise Unavailable(f"SQLite file {self.path}: {explained(error, self.path)}") from error
+        if outermost and self._listeners_due:
+            self._listeners_due = False
+            for listener in tuple(self.listeners):
+                listener()
+
+    def announce(self, queues: Sequence[str]) -> None:
+        self._listeners_due = True
+
+    def transaction(self) -> AbstractContextManager[Any]:
+        return self._own_transaction()
+
+    @contextmanager
+    def _own_transaction(self) -> Iterator[apsw.Connection]:
+        with self.work():
+            yield self.connection.database
+
+    def watch(self, wake: Callable[[], None]) -> Watch:
+        return FileWatch(self.path, wake)
+
+    # Adding
+
+    def insert(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
+        now = self.now()
+        keyed = [(new.job_type, new.job_key) for new in jobs if new.job_key is not None]
+        if not keyed:
+            return self._insert_new(jobs, now)
+        pairs = encode_json(keyed).decode()
+        holders = {(row["job_type"], row["job_key"]): row["id"] for row in self.rows("key_holders", {"pairs": pairs})}
+        added: dict[int, Job] = self.settle_duplicates(jobs, holders)
+        fresh = [(index, new) for index, new in enumerate(jobs) if index not in added]
+        seen: set[tuple[str, str]] = set()
+        later = []
+        for index, new in fresh:
+            pair = (new.job_type, new.job_key or "")
+            if new.job_key is not None and pair in seen:
+                later.append((index, new))
+                continue
+            seen.add(pair)
+        first = [entry for entry in fresh if entry not in later]
+        for (index, _), job in zip(first, self._insert_new([new for _, new in first], now), strict=True):
+            added[index] = job
+        for index, new in later:
+            added[index] = self.insert([new])[0]
+        return [added[index] for index in range(len(jobs))]
+
+    def _insert_new(self, jobs: Sequence[NewJob], now: datetime) -> list[Job]:
+        if not jobs:
+            return []
+        database, stamp = self.connection.database, microseconds(now)
+        last = database.execute(self.text("next_ids"), {"count": len(jobs)}).fetchall()[0][0]
+        rows: dict[str, list[tuple[Any, ...]]] = {}
+        ready, waiting, added = [], [], []
+        for job_id, new in enumerate(jobs, last - len(jobs) + 1):
+            at, closes = self.placed(new, now)
+            when, shuts = microseconds(at), self.time(closes)
+            zones = encode_json(new.time_windows).decode() if new.time_windows else None
+            row = (job_id, new.job_type, new.job_key, stamp, new.retry_of, new.priority, new.throttle_factor, new.timeout, new.retries)
+            rows.setdefault(new.queue, []).append((*row, zones, self.time(new.expires_time), new.payload, when))
+            if when <= stamp:
+                major, minor = self.rank(new.queue, new.priority, at)
+                ready.append((new.queue, major, minor, job_id, new.job_type, new.throttle_factor, shuts, stamp))
+            else:
+                waiting.append((when, job_id, new.queue, shuts))
+            added.append(self.job_added(new, job_id, now, at))
+        for queue, values in rows.items():
+            database.executemany(self.text("add_job", queue), values)
+        database.executemany(self.text("add_ready"), ready)
+        database.executemany(self.text("add_waiting"), waiting)
+        self.announce(())
+        return added
+
+    def add_within(self, jobs: Sequence[NewJob], connection: Any) -> Sequence[Job]:
+        """In the caller's transaction: on this store's own connection, or on an apsw connection to the same file."""
+        if not isinstance(connection, apsw.Connection):
+            raise Invalid(
+                f"connection= is a {type(connection).__module__}.{type(connection).__qualname__}, but this instance lives in an SQLite file. Use `with "
+                "app.transaction() as connection:` or an apsw connection to the same file: two SQLite libraries in one process drop each other's locks."
+            )
+        if connection is self.connection.database:
+            return self.insert(jobs)
+        return self._borrowed(connection).insert(jobs)
+
+    def _borrowed(self, connection: apsw.Connection) -> "SqliteStore":
+        same = self.connection.in_memory or connection.filename == self.connection.database.filename
+        if not same:
+            raise Invalid(f"connection= is open on {connection.filename}, but this instance lives in {self.path}. Connect to that file.")
+        if not connection.in_transaction:
+            raise Invalid("connection= is not in a transaction. Begin one (`begin immediate`) before you enqueue in it.")
+        store = SqliteStore.__new__(SqliteStore)
+        store.__dict__.update(self.__dict__)
+        store.connection = Connection.__new__(Connection)
+        store.connection.__dict__.update(self.connection.__dict__, database=connection)
+        store._cursor = connection.cursor()
+        return store
+
+    # The worker's turn
+
+    def exchange(self, turn: Turn) -> TurnAnswer:
+        with self.work():
+            stamp = microseconds(self.now())
+            stale = self._settle(turn.done, stamp)
+            changes = self.apply(turn.reports)
+            if turn.ended_leases:
+                self.connection.database.executemany(self.text("end_lease"), [(lease,) for lease in turn.ended_leases])
+            wake_in = self._promote(stamp) if turn.promote else None
+            claimed: list[Claimed] = []
+            types = self.words(turn.types)
+            for want in turn.wants:
+                claimed += self._claim(turn, want, types, stamp)
+        return TurnAnswer(claimed, stale + sum(change is None for change in changes), changes, wake_in)
+
+    def _settle(self, done: Sequence[Done], stamp: int) -> int:
+        database, stale = self.connection.database, 0
+        by_queue: dict[str, list[tuple[Any, ...]]] = {}
+        for item in done:
+            call = item.call
+            by_queue.setdefault(call.queue, []).append((stamp, item.seconds, item.result, call.id, call.attempt))
+        keyed = sum(item.call.job_key is not None for item in done)
+        before = database.total_changes()
+        for queue, values in by_queue.items():
+            database.executemany(self.text("settle", queue), values)
+        if database.total_changes() - before != len(done) + keyed:  # freeing a key is a change too
+            stale = sum(self._is_stale(item) for item in done)
+        for queue, values in by_queue.items():
+            database.execute(self.text("add_ended"), (stamp, queue, self.pack([value[3] for value in values])))
+        return stale
+
+    def _is_stale(self, item: Done) -> bool:
+        found = self.rows("job", {"id": item.call.id})
+        return not found or (found[0]["state"], found[0]["attempt"]) != ("final", item.call.attempt)
+
+    def _promote(self, stamp: int) -> float | None:
+        params = {"now": stamp, "limit": 1000}
+        self.run("promote", params)
+        self.run("drop_promoted", params)
+        wake = self.rows("next_wake")[0]["wake_time"]
+        return None if wake is None else max(0.0, (wake - stamp) / 1e6)
+
+    def _claim(self, turn: Turn, want: Want, types: str, stamp: int) -> list[Claimed]:
+        database, queue = self.connection.database, want.queue
+        head = database.execute(self.text("head"), (queue, types, stamp, want.room)).fetchall()
+        if not head:
+            return []
+        database.executemany(self.text("take"), [(queue, *key) for key in head])
+        wanted = self.pack([key[2] for key in head])
+        started = {row[0]: row for row in database.execute(self.text("start", queue), (turn.worker, stamp, wanted))}
+        if not started:
+            return []
+        ids = [key[2] for key in head if key[2] in started]
+        lease = database.execute(self.text("add_lease"), (queue, turn.worker, turn.pump, 0.0, None, self.pack(ids))).fetchall()[0][0]
+        return [Claimed(*started[job_id], queue, lease) for job_id in ids]
+
+
+def _as_dict(cursor: apsw.Cursor, row: tuple[Any, ...]) -> dict[str, Any]:
+    return dict(zip((column[0] for column in cursor.get_description()), row, strict=True))
+
+
+def apsw_statements(text: str) -> Iterator[str]:
+    """The statements of a migration; a trigger's inner semicolons do not end it."""
+    statement = ""
+    for line in text.splitlines():
+        if line.startswith("--"):
+            continue
+        statement += line + "\n"
+        if line.rstrip().endswith(";") and apsw.complete(statement):
+            yield statement
+            statement = ""

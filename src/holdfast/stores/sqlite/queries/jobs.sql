@@ -1,0 +1,87 @@
+-- name: next_ids
+-- The last of :count new ids.
+update {sequence} set last = last + :count returning last;
+
+-- name: key_holders
+-- Which living jobs hold these (type, key) pairs.
+select k.job_type, k.job_key, k.id from json_each(:pairs) p
+join {key} k on k.job_type = p.value ->> 0 and k.job_key = p.value ->> 1;
+
+-- name: add_job
+-- Positional: this is the statement of every enqueue.
+insert into {queue_table} (id, job_type, job_key, create_time, retry_of, priority, throttle_factor, timeout, retries, time_windows, expires_time, payload,
+  scheduled_run_time, update_time)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?4);
+
+-- name: add_ready
+insert into {ready} (queue, major, minor, id, job_type, throttle_factor, closes_time, ready_time) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+on conflict do nothing;
+
+-- name: add_waiting
+insert into {waiting} (wake_time, id, queue, closes_time) values (?1, ?2, ?3, ?4) on conflict do nothing;
+
+-- name: place_ready
+insert into {ready} (queue, major, minor, id, job_type, throttle_factor, closes_time, ready_time)
+values (:queue, :major, :minor, :id, :job_type, :throttle_factor, :closes_time, :now) on conflict do nothing;
+
+-- name: place_waiting
+insert into {waiting} (wake_time, id, queue, closes_time) values (:wake_time, :id, :queue, :closes_time) on conflict do nothing;
+
+-- name: replace_job
+-- `on_duplicate="replace"`: only while nobody has begun (Q5).
+update {queue_table} set payload = :payload, priority = :priority, throttle_factor = :throttle_factor, timeout = :timeout, retries = :retries,
+  time_windows = :time_windows, expires_time = :expires_time, scheduled_run_time = :scheduled_run_time, update_time = :now
+where id = :id and state = 'initial';
+
+-- name: drop_ready
+delete from {ready} where queue = :queue and id = :id and major = :major and minor = :minor;
+
+-- name: drop_waiting
+delete from {waiting} where id = :id and wake_time = :wake_time;
+
+-- name: drop_parked
+delete from {parked} where id = :id and job_type = :job_type;
+
+-- name: drop_undecided
+delete from {undecided} where id = :id and job_type = :job_type;
+
+-- name: job
+select * from {job} where id = :id;
+
+-- name: archived_job
+select * from {archive} where id = :id;
+
+-- name: jobs_by_id
+select * from {job} where id in (select value from json_each(:ids)) order by id;
+
+-- name: lock_jobs
+-- Differs from PostgreSQL: a write transaction has the whole database, so there is nothing to lock.
+select * from {job} where id in (select value from json_each(:ids)) order by id;
+
+-- name: find_jobs
+-- Newest first.
+select * from {job}
+where (:job_type is null or job_type = :job_type) and (:job_key is null or job_key = :job_key) and (:queue is null or queue = :queue)
+  and (:state is null or state = :state) and (:outcome is null or outcome = :outcome) and (:dead is null or outcome <> 'success')
+  and (:before is null or id < :before)
+order by id desc limit :limit;
+
+-- name: find_archived
+select * from {archive}
+where (:job_type is null or job_type = :job_type) and (:job_key is null or job_key = :job_key) and (:queue is null or queue = :queue)
+  and (:state is null or state = :state) and (:outcome is null or outcome = :outcome) and (:dead is null or outcome <> 'success')
+  and (:before is null or id < :before)
+order by id desc limit :limit;
+
+-- name: attempts
+select * from {attempt} where job = :id order by attempt;
+
+-- name: audits
+select * from {audit} where job = :id order by id;
+
+-- name: add_audit
+insert into {audit} (time, actor, action, job, attempt, queue, detail) values (:now, :actor, :action, :job, :attempt, :queue, :detail);
+
+-- name: counts
+-- Jobs of each queue by state. Counts rows: for people, not for the worker.
+select queue, state, outcome, count(*) as count from {job} group by 1, 2, 3;

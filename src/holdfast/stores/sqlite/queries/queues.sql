@@ -1,0 +1,140 @@
+-- name: queues
+-- Every queue of the instance.
+select name, table_name, claim_order, declared_limit, set_limit, paused from {queue} order by name;
+
+-- name: add_queue
+insert into {queue} (name, table_name, claim_order, declared_limit, create_time) values (:name, :table_name, :claim_order, :declared_limit, :now);
+
+-- name: change_queue
+-- What the code declares; what an operator set stays (Q2).
+update {queue} set claim_order = :claim_order, declared_limit = :declared_limit where name = :name;
+
+-- name: pause_queue
+update {queue} set paused = :paused where name = :name;
+
+-- name: limit_queue
+update {queue} set set_limit = :set_limit where name = :name;
+
+-- name: ready_ids
+select id from {ready} where queue = :queue;
+
+-- name: clear_ready
+-- The claim order changed: its hints are made again from the rows.
+delete from {ready} where queue = :queue;
+
+-- name: create_queue_table
+-- The job table of one queue, with the law on it. Differs from PostgreSQL: there it is a partition and inherits all this.
+create table {queue_table} (
+  id integer primary key,
+  queue text not null default {queue_name} check (queue = {queue_name}),
+  job_type text not null,
+  job_key text,
+  create_time integer not null,
+  retry_of integer,
+  priority real not null,
+  throttle_factor real not null check (throttle_factor >= 0),
+  timeout real,
+  retries integer,
+  time_windows text,
+  expires_time integer,
+  payload text not null,
+  scheduled_run_time integer not null,
+  update_time integer not null,
+  start_time integer,
+  end_time integer,
+  state text not null default 'initial',
+  situation text,
+  outcome text,
+  attempt integer not null default 0,
+  failures integer not null default 0,
+  losses integer not null default 0,
+  crashes integer not null default 0,
+  execution_time real,
+  total_time real not null default 0,
+  worker integer,
+  result text,
+  error text not null default 'NONE',
+  constraint law check (case state
+    when 'initial' then error = 'NONE' and outcome is null and situation is null and attempt = 0
+    when 'running' then error = 'NONE' and outcome is null and situation in ('held', 'waiting', 'loose') and attempt > 0
+    when 'error' then error <> 'NONE' and outcome is null and situation is null and attempt > 0
+    when 'final' then outcome in ('success', 'failed', 'error', 'aborted') and (outcome = 'success') = (error = 'NONE') and situation is null
+      and end_time is not null and attempt > 0
+    else 0 end)
+) strict;
+
+-- name: drop_job_view
+drop view if exists {job};
+
+-- name: create_job_view
+create view {job} as {arms};
+
+-- name: job_view_arm
+select * from {queue_table};
+
+-- name: job_view_empty
+select *, null as archive_time from {archive} where 0;
+
+-- name: create_queue_index
+create index {queue_table_type} on {queue_table} (job_type, id);
+
+-- name: create_law_update
+-- AFTER with WHEN: a legal write runs no trigger program.
+create trigger {queue_table_update} after update on {queue_table} when not coalesce(
+  old.state <> 'final' and new.id = old.id and new.create_time = old.create_time and new.job_type = old.job_type
+  and new.job_key is old.job_key
+  and case new.state
+    when 'running' then (new.attempt = old.attempt + 1 and new.situation = 'held' and (old.state in ('initial', 'error') or old.situation is 'loose'))
+      or (old.state = 'running' and new.attempt = old.attempt)
+    when 'error' then old.state in ('running', 'error') and new.attempt = old.attempt
+    when 'final' then new.attempt = old.attempt and (old.state = 'error' or (old.state = 'running' and new.outcome = 'success'))
+    else old.state = 'initial' and new.state = 'initial' end, 0)
+begin
+  select raise(abort, 'holdfast law: job ' || old.id || ': `' || old.state || '` (attempt ' || old.attempt || ', ' || coalesce(old.situation, 'free')
+    || ') may not become `' || new.state || '` (attempt ' || new.attempt || ', ' || coalesce(new.situation, 'free') || ')');
+end;
+
+-- name: create_law_insert
+create trigger {queue_table_insert} after insert on {queue_table} when new.state <> 'initial'
+begin
+  select raise(abort, 'holdfast law: job ' || new.id || ': a new job must be `initial`, not `' || new.state || '`');
+end;
+
+-- name: create_law_delete
+create trigger {queue_table_delete} after delete on {queue_table} when old.state <> 'final'
+begin
+  select raise(abort, 'holdfast law: job ' || old.id || ': `' || old.state || '` may not be deleted, only `final` may');
+end;
+
+-- name: create_key_take
+create trigger {queue_table_key_take} after insert on {queue_table} when new.job_key is not null
+begin
+  insert into {key} (job_type, job_key, id) values (new.job_type, new.job_key, new.id);
+end;
+
+-- name: create_key_free
+create trigger {queue_table_key_free} after update on {queue_table} when new.job_key is not null and new.state = 'final' and old.state <> 'final'
+begin
+  delete from {key} where job_type = new.job_type and job_key = new.job_key and id = new.id;
+end;
+
+-- name: types
+select * from {type} order by job_type;
+
+-- name: put_type
+insert into {type} (job_type, queue, default_timeout, default_priority, default_throttle_factor, default_time_windows, default_retries, retry, on_crash,
+  max_crashes, has_handler, has_retry_handler, has_response_handler, schema, labels, update_time)
+values (:job_type, :queue, :default_timeout, :default_priority, :default_throttle_factor, :default_time_windows, :default_retries, :retry, :on_crash,
+  :max_crashes, :has_handler, :has_retry_handler, :has_response_handler, :schema, :labels, :now)
+on conflict (job_type) do update set queue = excluded.queue, default_timeout = excluded.default_timeout, default_priority = excluded.default_priority,
+  default_throttle_factor = excluded.default_throttle_factor, default_time_windows = excluded.default_time_windows,
+  default_retries = excluded.default_retries, retry = excluded.retry, on_crash = excluded.on_crash, max_crashes = excluded.max_crashes,
+  has_handler = excluded.has_handler, has_retry_handler = excluded.has_retry_handler, has_response_handler = excluded.has_response_handler,
+  schema = excluded.schema, labels = excluded.labels, update_time = excluded.update_time;
+
+-- name: add_type
+-- A type met for the first time by creating a job of it by name (Q3).
+insert into {type} (job_type, queue, default_timeout, default_priority, default_throttle_factor, default_time_windows, default_retries, retry, on_crash,
+  max_crashes, has_handler, has_retry_handler, has_response_handler, schema, labels, update_time)
+values (:job_type, :queue, 30, 100, 1, '[]', 3, null, 'rerun', 3, 0, 0, 0, null, '[]', :now)
+on conflict (job_type) do nothing;

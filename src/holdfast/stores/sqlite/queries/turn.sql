@@ -1,0 +1,89 @@
+-- name: settle
+-- Plain success. Positional: executed for every job of a turn; a row that is not this attempt's is left alone and counted as stale.
+update {queue_table} set state = 'final', outcome = 'success', situation = null, end_time = ?1, update_time = ?1, execution_time = ?2,
+  total_time = total_time + ?2, result = ?3
+where id = ?4 and state = 'running' and attempt = ?5 and situation = 'held';
+
+-- name: add_ended
+insert into {ended} (end_time, queue, ids) values (?1, ?2, ?3);
+
+-- name: end_lease
+delete from {lease} where id = ?1;
+
+-- name: head
+-- The first jobs in claim order that this worker can run.
+select major, minor, id from {ready}
+where queue = ?1 and job_type in (select value from json_each(?2)) and (closes_time is null or closes_time > ?3)
+  and exists (select 1 from {queue} where name = ?1 and not paused)
+order by major, minor, id limit ?4;
+
+-- name: take
+delete from {ready} where queue = ?1 and major = ?2 and minor = ?3 and id = ?4;
+
+-- name: start
+-- Enter running. The row is looked at again: a hint that was wrong is gone and starts nothing.
+update {queue_table} set state = 'running', situation = 'held', attempt = attempt + 1, worker = ?1, start_time = ?2, update_time = ?2, error = 'NONE'
+where id in (select value from json_each(?3)) and (state in ('initial', 'error') or situation = 'loose') and scheduled_run_time <= ?2
+returning id, attempt, job_type, job_key, payload, timeout, losses;
+
+-- name: add_lease
+insert into {lease} (queue, worker, pump, factor, deadline_time, ids) values (?1, ?2, ?3, ?4, ?5, ?6) returning id;
+
+-- name: move
+-- The one guarded statement for everything that is not plain success.
+update {queue_table} set state = :state, situation = :situation, attempt = :to_attempt, outcome = :outcome, error = :error,
+  result = coalesce(:result, result), payload = coalesce(:payload, payload), failures = :failures, losses = :losses, crashes = :crashes,
+  scheduled_run_time = coalesce(:scheduled_run_time, scheduled_run_time), worker = :worker, start_time = coalesce(:start_time, start_time),
+  end_time = :end_time, execution_time = coalesce(:seconds, execution_time), total_time = total_time + coalesce(:seconds, 0), update_time = :now
+where id = :id and state = :was and attempt = :attempt and situation is :situation_was;
+
+-- name: add_attempt
+insert into {attempt} (job, attempt, start_time, end_time, outcome, state, error, traceback, seconds, worker)
+values (:job, :attempt, :start_time, :now, :outcome, :state, :error, :traceback, :seconds, :worker)
+on conflict do nothing;
+
+-- name: add_dead
+insert into {dead} (end_time, id, queue) values (:now, :id, :queue);
+
+-- name: add_undecided
+insert into {undecided} (job_type, id) values (:job_type, :id) on conflict do nothing;
+
+-- name: undecided
+-- Errors that wait for a retry handler which this worker has.
+select id from {undecided} where job_type in (select value from json_each(:types)) order by id limit :limit;
+
+-- name: promote
+-- Jobs whose time has come take their place in the claim order.
+insert into {ready} (queue, major, minor, id, job_type, throttle_factor, closes_time, ready_time)
+select j.queue, case q.claim_order when 'priority' then j.priority else j.scheduled_run_time end,
+  case q.claim_order when 'priority' then j.scheduled_run_time else j.priority end, j.id, j.job_type, j.throttle_factor, w.closes_time, :now
+from (select * from {waiting} where wake_time <= :now order by wake_time, id limit :limit) w
+join {job} j on j.id = w.id join {queue} q on q.name = j.queue
+where j.state in ('initial', 'error') or j.situation = 'loose'
+on conflict do nothing;
+
+-- name: drop_promoted
+delete from {waiting} where (wake_time, id) in (select wake_time, id from {waiting} where wake_time <= :now order by wake_time, id limit :limit);
+
+-- name: next_wake
+select min(wake_time) as wake_time from {waiting};
+
+-- name: add_abort
+insert into {abort} (job, attempt, worker, actor, request_time) values (:job, :attempt, :worker, :actor, :now) on conflict do nothing;
+
+-- name: aborts_of
+-- Wishes to end jobs that this worker holds.
+select job, attempt, actor from {abort} where worker = :worker;
+
+-- name: drop_abort
+delete from {abort} where job = :job;
+
+-- name: note_ended
+insert into {ended} (end_time, queue, ids) values (:now, :queue, :ids);
+
+-- name: lease_until
+-- Held by nobody until a deadline: a lost job under on_crash="timeout".
+insert into {lease} (queue, worker, factor, deadline_time, ids) values (:queue, null, 0, :deadline, :ids);
+
+-- name: drop_lease
+delete from {lease} where id = :id;
