@@ -31,6 +31,7 @@ MAX_BYTES = 1024 * 1024
 
 TIMES = (datetime, date, time, timedelta)
 ATOMS = (type(None), bool, int, float, Decimal, str, UUID, bytes, bytearray, memoryview, *TIMES)
+ARRAYS = (list, tuple, set, frozenset)
 UNFIT = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 MISFIT = (TypeError, UnicodeError, RecursionError, msgspec.MsgspecError)
 # Formats in which msgspec reads a text whose value is refused here: without a zone, or not finite.
@@ -145,7 +146,7 @@ class Signature:
             raw, _, is_plain = _encode(given, limit)
             if not is_plain:
                 self._refuse_lossy(given)
-            self._read(text := raw.decode())
+            self._accepted(self._read(text := raw.decode()))
         except Refused as refused:
             raise self._invalid(refused) from None
         except MISFIT as error:
@@ -155,7 +156,7 @@ class Signature:
     def convert(self, text: str) -> dict[str, Any]:
         """The keyword arguments that a stored payload stands for. Raises Mismatch, naming the argument."""
         try:
-            return self._read(text)
+            return self._accepted(self._read(text))
         except Refused as refused:
             raise self._mismatch(refused) from None
         except MISFIT as error:
@@ -204,15 +205,18 @@ class Signature:
             given.update(
                 {name: _under(name, self._others.decode, raw[name]) for name in raw if name not in self._types}
             )
-        if self._look_again:
-            for name in given.keys() - self._settled:
-                for flaw in _flaws(given[name], f".{name}"):
-                    raise Refused(*flaw)
         return given
 
     def _named(self, arguments: msgspec.Struct) -> dict[str, Any]:
         given = msgspec.structs.asdict(arguments)
         return given if self._all_required else {name: given[name] for name in given if given[name] is not UNSET}
+
+    def _accepted(self, given: dict[str, Any]) -> dict[str, Any]:
+        if self._look_again:
+            for name in given:
+                if name not in self._settled and (flaw := next(_flaws(given[name], f".{name}"), None)):
+                    raise Refused(*flaw)
+        return given
 
     def _refused(self, error: Exception, given: Any) -> Refused:
         """msgspec's error in our words, with the value where it is an argument itself."""
@@ -264,22 +268,22 @@ def _flaw_behind(error: Exception, value: Any) -> Flaw:
 
 def _flaws(value: Any, path: str = "") -> Iterator[Flaw]:
     """What in a value JSON cannot carry faithfully."""
-    if isinstance(value, dict):
+    if type(value) in ATOMS:
+        if problem := _problem(value):
+            yield Flaw(path, problem)
+    elif isinstance(value, dict):
         yield from _key_flaws(value, path)
         for key, item in value.items():
             yield from _flaws(item, f"{path}.{key.value if isinstance(key, Enum) else key}")
-    elif isinstance(value, list | tuple | set | frozenset):
+    elif isinstance(value, ARRAYS):
         for index, item in enumerate(value):
             yield from _flaws(item, f"{path}[{index}]")
-    elif type(value) in ATOMS:
-        if problem := _problem(value):
-            yield Flaw(path, problem)
     else:
         try:
             parts = msgspec.to_builtins(value, builtin_types=ATOMS)
         except (TypeError, AttributeError):
-            kind = type(value).__name__
-            yield Flaw(path, f"is or holds what has no JSON form, got {kind}; pass JSON types, a dataclass or a Struct")
+            cure = "pass JSON types, a dataclass or a msgspec.Struct"
+            yield Flaw(path, f"has no JSON form, got {type(value).__name__}; {cure}")
         else:
             yield from _flaws(parts, path)
 
@@ -374,8 +378,8 @@ def _parameters(function: Callable[..., Any], skip: int) -> list[inspect.Paramet
         raise Invalid(f"{name}: it is called with {skip} arguments before the payload's. Add parameters for them.")
     for parameter in parameters[skip:]:
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
-            cure = "Take a list" if parameter.kind is parameter.VAR_POSITIONAL else "Remove the `/`"
-            raise Invalid(f"{name}: parameter `{parameter}` has no name in a payload. {cure} instead.")
+            cure = "Take a list instead" if parameter.kind is parameter.VAR_POSITIONAL else "Remove the `/` behind it"
+            raise Invalid(f"{name}: parameter `{parameter}` has no name in a payload. {cure}.")
     return parameters[skip:]
 
 

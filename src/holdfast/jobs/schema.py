@@ -191,9 +191,7 @@ def violations(schema: Schema | bool, value: Any, defs: dict[str, Schema], path:
             yield Flaw(path, "is not expected here")
         return
     schema = _resolved(schema, defs)
-    kinds = schema.get("type", list(KINDS))
-    kinds = [kinds] if isinstance(kinds, str) else kinds
-    if not any(type(value) in KINDS[kind] for kind in kinds):
+    if not _is_kind(schema, value):
         yield Flaw(path, f"must be {_wanted(schema)}, got {shown(value)}")
         return
     allowed = _allowed(schema)
@@ -215,17 +213,23 @@ def _resolved(schema: Schema, defs: dict[str, Schema]) -> Schema:
     return defs[schema["$ref"].removeprefix("#/$defs/")] if "$ref" in schema else schema
 
 
+def _is_kind(schema: Schema, value: Any) -> bool:
+    kinds = schema.get("type", list(KINDS))
+    return any(type(value) in KINDS[kind] for kind in ([kinds] if isinstance(kinds, str) else kinds))
+
+
 def _allowed(schema: Schema) -> list[Any]:
     return [schema["const"]] if "const" in schema else schema.get("enum", [])
 
 
 def _any_of(options: list[Schema], value: Any, defs: dict[str, Schema], path: str) -> Iterator[Flaw]:
-    flaws = [flaw for option in options if (flaw := next(violations(option, value, defs, path), None))]
-    if len(flaws) < len(options):
+    flaws = [next(violations(option, value, defs, path), None) for option in options]
+    if None in flaws:
         return
-    inside = [flaw for flaw in flaws if flaw.path != path]
+    # Where the value is of one option's kind only, that is the one it was meant for.
+    meant = [flaw for option, flaw in zip(options, flaws, strict=True) if flaw and _is_kind(option, value)]
     wanted = " or ".join(_wanted(option) for option in options)
-    yield inside[0] if len(inside) == 1 else Flaw(path, f"must be {wanted}, got {shown(value)}")
+    yield meant[0] if len(meant) == 1 else Flaw(path, f"must be {wanted}, got {shown(value)}")
 
 
 def _in_object(schema: Schema, value: Schema, defs: dict[str, Schema], path: str) -> Iterator[Flaw]:

@@ -126,8 +126,7 @@ class SqlStore(ABC):
             entries.append(self._adding.popleft())
         if len(entries) > 1:
             try:
-                with self.work():
-                    added = list(self.insert([job for entry in entries for job in entry.jobs]))
+                added = list(self.add_batch([job for entry in entries for job in entry.jobs]))
             except HoldfastError:
                 pass  # one caller's bad row must not fail another's: each is tried alone below
             else:
@@ -137,10 +136,14 @@ class SqlStore(ABC):
                 return
         for entry in entries:
             try:
-                with self.work():
-                    entry.finish(self.insert(entry.jobs))
+                entry.finish(self.add_batch(entry.jobs))
             except BaseException as error:
                 entry.fail(error)
+
+    def add_batch(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
+        """All or none, in a transaction of its own."""
+        with self.work():
+            return self.insert(jobs)
 
     @abstractmethod
     def insert(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
@@ -157,18 +160,20 @@ class SqlStore(ABC):
             holder = holders.get((new.job_type, new.job_key)) if new.job_key is not None else None
             if holder is None:
                 continue
-            existing = self._get(holder)
-            if new.on_duplicate == "raise":
-                raise DuplicateJob(
-                    f"Job {holder} of type `{new.job_type}` with key `{new.job_key}` is still `{existing.state}`. "
-                    "Wait for it, or enqueue with on_duplicate='return' or 'replace'.",
-                    existing,
-                )
             if new.on_duplicate == "replace":
                 self._replace(holder, new)
-                existing = self._get(holder)
-            found[index] = structs.replace(existing, duplicate=True)
+            found[index] = self.as_duplicate(new, self._get(holder))
         return found
+
+    def as_duplicate(self, new: NewJob, existing: Job) -> Job:
+        """The living job in place of the new one; `DuplicateJob` if the caller wants to be told so."""
+        if new.on_duplicate == "raise":
+            raise DuplicateJob(
+                f"Job {existing.id} of type `{new.job_type}` with key `{new.job_key}` is still `{existing.state}`. "
+                "Wait for it, or enqueue with on_duplicate='return' or 'replace'.",
+                existing,
+            )
+        return structs.replace(existing, duplicate=True)
 
     def _replace(self, job_id: int, new: NewJob) -> None:
         """Other payload, times and options for a job still `initial`; a claim wins over it (Q5)."""

@@ -1,0 +1,428 @@
+"""The store on PostgreSQL: `add` and `exchange` written for its speed, the rest from `SqlStore`.
+
+- The database's clock decides; a statement is told the time only by a movable clock.
+- A turn is one pipeline, and a pipeline on an autocommit connection is one transaction.
+- Long lists go as one text literal: psycopg would write them element by element.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from holdfast.clock import Clock, monotonic
+from holdfast.errors import Conflict, Invalid, Unavailable
+from holdfast.jobs.job import Job
+from holdfast.stores import queryfile
+from holdfast.stores.contract import Claimed, Done, NewJob, QueueDeclared, Turn, TurnAnswer, Watch
+from holdfast.stores.migrate import Migrations
+from holdfast.stores.postgres.connection import LOST, Connection, check_conninfo, one_line
+from holdfast.stores.postgres.watch import ChannelWatch
+from holdfast.stores.sql import SqlStore, encode_json
+
+PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
+STATEMENTS = {
+    name: PARAMETER.sub(r"%(\1)s", text.replace("%", "%%")) for name, text in queryfile.load("holdfast.stores.postgres").items()
+}
+TELL_EVERY = 0.005  # seconds between notifications of a queue by one process: NOTIFY makes commits wait for each other
+OLDEST_SERVER = 140000
+
+
+class PostgresStore(SqlStore):
+    """One connection to one instance in a PostgreSQL database."""
+
+    def __init__(self, conninfo: str, instance: str, clock: Clock, patience: float | None = 5) -> None:
+        super().__init__(instance, clock, patience)
+        self.conninfo = check_conninfo(conninfo)
+        self.channel = f"{instance}__ready"
+        self.connection = Connection(conninfo, patience)
+        self.lock = self.connection.lock
+        self._filled: dict[tuple[str, str], str] = {}
+        self._told: dict[str, float] = {}
+        self._now: datetime | None = None
+
+    def another(self, patience: float | None = None) -> "PostgresStore":
+        """A store with a connection of its own to the same instance."""
+        store = PostgresStore(self.conninfo, self.instance, self.clock, patience)
+        store.listeners, store._told = self.listeners, self._told
+        return store
+
+    def close(self) -> None:
+        self.connection.close()
+
+    # The instance
+
+    def migrations(self) -> Migrations:
+        return Migrations("holdfast.stores.postgres", self.instance)
+
+    def set_up(self) -> None:
+        """Make the instance if it is not there; refuse another version than this code's."""
+        with self.work():
+            self._refuse_server()
+            version = self._version()
+        if version != self.migrations().last:
+            self.migrations().refuse_unless_new(version)
+            self.migrate()
+
+    def _refuse_server(self) -> None:
+        server = self.rows("server")[0]
+        if server["number"] < OLDEST_SERVER:
+            raise Unavailable(f"PostgreSQL {server['version']} is too old: Holdfast needs 14 or newer.")
+        if server["standby"]:
+            raise Unavailable("This PostgreSQL server is a read-only standby. Point the URL at the primary.")
+
+    def migrate(self) -> Sequence[str]:
+        """Bring the instance to this version; the titles of what was done."""
+        with self.work():
+            self.run("lock_set_up")
+            self.run("create_registry")
+            self.run("create_table_registry")
+            version = self._version()
+            self.migrations().refuse_newer(version)
+            done = []
+            for number, title, text in self.migrations().after(version):
+                self.connection.database.execute(queryfile.fill(text, self.instance).encode(), prepare=False)
+                self.run("set_version", {"instance": self.instance, "version": number, "now": self.now()})
+                done.append(f"{number:04} {title}")
+            return done
+
+    def _version(self) -> int:
+        if not self.rows("has_registry")[0]["found"]:
+            return 0
+        found = self.rows("version", {"instance": self.instance})
+        return found[0]["version"] if found else 0
+
+    def instances(self) -> Sequence[str]:
+        with self.work():
+            return [row["name"] for row in self.rows("instances")] if self.rows("has_registry")[0]["found"] else []
+
+    def check(self) -> Sequence[tuple[str, bool, str]]:
+        """What `holdfast doctor` looks at here."""
+        with self.work():
+            server, version = self.rows("server")[0], self._version()
+        return [
+            ("PostgreSQL server", server["number"] >= OLDEST_SERVER, str(server["version"])),
+            ("server accepts writes", not server["standby"], "a standby" if server["standby"] else "a primary"),
+            ("schema version", version == self.migrations().last, f"{version}, this code wants {self.migrations().last}"),
+        ]
+
+    def create_queue(self, queue: QueueDeclared, now: datetime) -> None:
+        self.run("lock_set_up")
+        if any(row.name == queue.name for row in self._read_queues()):
+            return
+        self._own_table(queue)
+        self.run("patient_lock")
+        literals = {"queue_name": "'" + queue.name + "'"}
+        for name in ("create_queue_table", "create_queue_key", "create_queue_check", "attach_queue", "refuse_truncate"):
+            text = queryfile.fill(STATEMENTS[name], self.instance, queue.table_name, literals)
+            self.connection.database.execute(text.encode(), prepare=False)
+        params = {"name": queue.name, "table_name": queue.table_name, "claim_order": queue.claim_order}
+        self.run("add_queue", {**params, "declared_limit": queue.throttle_limit, "now": now})
+
+    def _own_table(self, queue: QueueDeclared) -> None:
+        for row in self.rows("table_owner", {"table_name": queue.table_name}):
+            raise Conflict(
+                f"Table `{queue.table_name}` for queue `{queue.name}` of instance `{self.instance}` belongs to queue `{row['queue']}` of "
+                f"instance `{row['instance']}`. Use another queue name, instance name or table_naming_strategy."
+            )
+        if self.rows("foreign_table", {"table_name": queue.table_name})[0]["found"]:
+            raise Conflict(
+                f"Table `{queue.table_name}` for queue `{queue.name}` of instance `{self.instance}` exists already and is not Holdfast's. "
+                "Use another queue name, instance name or table_naming_strategy."
+            )
+        self.run("own_table", {"table_name": queue.table_name, "instance": self.instance, "queue": queue.name})
+
+    # The form of things
+
+    def now(self) -> datetime:
+        """The database's time, the same throughout a transaction."""
+        if self.clock.movable:
+            return self.clock.now()
+        if self._now is None:
+            if not self.connection.depth:
+                with self.work():
+                    return self.now()
+            self._now = self.rows("now")[0]["now"].astimezone(UTC)
+        return self._now
+
+    def given_now(self) -> datetime | None:
+        """For statements that ask the database's clock themselves."""
+        return self.clock.now() if self.clock.movable else None
+
+    def time(self, moment: datetime | None) -> datetime | None:
+        return moment
+
+    def moment(self, value: datetime | None) -> datetime | None:
+        return None if value is None else value.astimezone(UTC)
+
+    def instant(self, at: datetime) -> float:
+        return at.timestamp()
+
+    def pack(self, ids: Sequence[int]) -> str:
+        return literal(ids)
+
+    def unpack(self, value: list[int]) -> list[int]:
+        return value
+
+    def words(self, values: Sequence[str]) -> list[str]:
+        return list(values)
+
+    # Statements and transactions
+
+    def text(self, name: str, queue: str = "") -> str:
+        key = name, queue
+        if key not in self._filled:
+            table = self.queue_row(queue).table_name if queue else ""
+            literals = {"job_id_text": "'" + queryfile.quoted(f"{self.instance}__job_id") + "'"}
+            self._filled[key] = queryfile.fill(STATEMENTS[name], self.instance, table, literals)
+        return self._filled[key]
+
+    def rows(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> list[dict[str, Any]]:
+        with self.connection.database.cursor(row_factory=dict_row) as cursor:
+            return cursor.execute(self.text(name, queue).encode(), params or {}).fetchall()
+
+    def run(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> int:
+        return self.connection.database.execute(self.text(name, queue).encode(), params or {}).rowcount
+
+    @contextmanager
+    def work(self, write: bool = True) -> Iterator[None]:
+        with self._translated(), self.connection.transaction():
+            if self.connection.depth == 1:
+                self._now = None
+            yield
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.IntegrityError as error:
+            raise Conflict(f"PostgreSQL refused a write: {one_line(error)}.") from error
+        except psycopg.errors.LockNotAvailable as error:
+            raise Unavailable(f"PostgreSQL: a lock could not be had in time ({one_line(error)}). Try again.") from error
+        except psycopg.errors.ReadOnlySqlTransaction as error:
+            raise Unavailable("PostgreSQL is read-only at the moment. Nothing was changed; try again when it accepts writes.") from error
+        except LOST as error:
+            if self.connection.depth:
+                raise
+            raise self.connection.lost(error) from error
+
+    def announce(self, queues: Sequence[str]) -> None:
+        """Leading edge: the first goes at once, then at most one per queue in a while; workers look again after it."""
+        for queue in queues or ("",):
+            if self._may_tell(queue):
+                self.run("tell", {"channel": self.channel, "queue": queue})
+
+    def _may_tell(self, queue: str) -> bool:
+        now = monotonic()
+        if now - self._told.get(queue, 0.0) < TELL_EVERY:
+            return False
+        self._told[queue] = now
+        return True
+
+    @contextmanager
+    def transaction(self) -> Iterator[psycopg.Connection[Any]]:
+        with self.work():
+            yield self.connection.database
+
+    def watch(self, wake: Callable[[], None]) -> Watch:
+        return ChannelWatch(self.conninfo, self.channel, wake)
+
+    # Adding
+
+    def add_batch(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
+        if len(jobs) == 1 and self.connection.depth == 0 and is_plain(jobs[0]):
+            return [self._add_one(jobs[0])]
+        return super().add_batch(jobs)
+
+    def _add_one(self, new: NewJob) -> Job:
+        names = ("queue", "job_type", "retry_of", "priority", "throttle_factor", "timeout", "retries", "expires_time", "payload")
+        params = {name: getattr(new, name) for name in names}
+        with self._translated(), self.connection.lock:
+            database = self.connection.database
+            by_time = self.queue_row(new.queue).claim_order == "schedule"
+            params |= {"by_time": by_time, "tell": self._may_tell(new.queue), "channel": self.channel, "now": self.given_now()}
+            cursor = database.execute(self.text("add_one", new.queue).encode(), params)
+            job_id, now, _ = cursor.fetchone() or (0, datetime.now(UTC), None)
+        now = now.astimezone(UTC)
+        return self.job_added(new, job_id, now, now)
+
+    def insert(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
+        now = self.now()
+        ids = [row["id"] for row in self.rows("next_ids", {"count": len(jobs)})]
+        duplicates = self._take_keys(jobs, ids)
+        added: list[Job] = []
+        rows: dict[str, list[str]] = {}
+        ready: list[str] = []
+        waiting: list[str] = []
+        for index, (new, job_id) in enumerate(zip(jobs, ids, strict=True)):
+            if index in duplicates:
+                added.append(duplicates[index])
+                continue
+            at, closes = self.placed(new, now)
+            rows.setdefault(new.queue, []).append(self._job_line(new, job_id, now, at))
+            if at <= now:
+                major, minor = self.rank(new.queue, new.priority, at)
+                ready.append(line(new.queue, major, minor, job_id, new.job_type, new.throttle_factor, closes, now))
+            else:
+                waiting.append(line(at, job_id, new.queue, closes))
+            added.append(self.job_added(new, job_id, now, at))
+        for queue, lines in rows.items():
+            self._copy("copy_jobs", lines, queue)
+        self._copy("copy_ready", ready)
+        self._copy("copy_waiting", waiting)
+        self.announce(sorted(rows))
+        return added
+
+    def _job_line(self, new: NewJob, job_id: int, now: datetime, at: datetime) -> str:
+        zones = encode_json(new.time_windows).decode() if new.time_windows else None
+        head = (job_id, new.queue, new.job_type, new.job_key, now, new.retry_of, new.priority, new.throttle_factor, new.timeout, new.retries)
+        return line(*head, zones, new.expires_time, new.payload, at, now)
+
+    def _copy(self, name: str, lines: Sequence[str], queue: str = "") -> None:
+        if lines:
+            with self.connection.database.cursor() as cursor, cursor.copy(self.text(name, queue).encode()) as copy:
+                copy.write("".join(lines))
+
+    def _take_keys(self, jobs: Sequence[NewJob], ids: Sequence[int]) -> dict[int, Job]:
+        """Keys first, so that a duplicate does not break the transaction. The duplicates by position."""
+        keyed = sorted((new.job_type, new.job_key, job_id) for new, job_id in zip(jobs, ids, strict=True) if new.job_key is not None)
+        if not keyed:
+            return {}
+        types, keys, wanted = (list(column) for column in zip(*keyed, strict=True))
+        params = {"types": types, "keys": keys, "ids": wanted}
+        taken = {row["id"] for row in self.rows("take_keys", params)}
+        if len(taken) == len(keyed):
+            return {}
+        holders = {(row["job_type"], row["job_key"]): row["id"] for row in self.rows("key_holders", params)}
+        own = {job_id: new for new, job_id in zip(jobs, ids, strict=True) if job_id in taken}
+        losers = [new if job_id not in taken else None for new, job_id in zip(jobs, ids, strict=True)]
+        return self._losers(losers, holders, own)
+
+    def _losers(
+        self, losers: Sequence[NewJob | None], holders: Mapping[tuple[str, str], int], own: Mapping[int, NewJob]
+    ) -> dict[int, Job]:
+        """What each job that did not get its key gets instead."""
+        found: dict[int, Job] = {}
+        for index, new in enumerate(losers):
+            if new is None or new.job_key is None:
+                continue
+            holder = holders.get((new.job_type, new.job_key))
+            if holder in own:  # the same key twice in one call: the first one has it
+                at, _ = self.placed(own[holder], self.now())
+                first = self.job_added(own[holder], holder, self.now(), at)
+                found[index] = self.as_duplicate(new, first)
+            elif holder is None:
+                raise Conflict(f"The job with key `{new.job_key}` of type `{new.job_type}` ended at this moment. Enqueue again.")
+            else:
+                found |= {index: job for job in self.settle_duplicates([new], holders).values()}
+        return found
+
+    def add_within(self, jobs: Sequence[NewJob], connection: Any) -> Sequence[Job]:
+        """In the caller's transaction on a psycopg connection to the same database."""
+        if not isinstance(connection, psycopg.Connection):
+            raise Invalid(
+                f"connection= is a {type(connection).__module__}.{type(connection).__qualname__}; this instance lives in PostgreSQL "
+                "and takes a psycopg 3 connection. Use that, or `with app.transaction() as connection:`."
+            )
+        if connection is self.connection._database:
+            return self.insert(jobs)
+        store = PostgresStore(self.conninfo, self.instance, self.clock, self.patience)
+        store._queues, store._told = self._queues, self._told
+        store.connection._database = connection
+        store.connection.depth = 1
+        return store.insert(jobs)
+
+    # The worker's turn
+
+    def exchange(self, turn: Turn) -> TurnAnswer:
+        with self._translated(), self.connection.lock:
+            if turn.reports:
+                with self.work():
+                    changes = self.apply(turn.reports)
+                    return self._pipeline(turn, changes)
+            return self._pipeline(turn, ())
+
+    def _pipeline(self, turn: Turn, changes: Sequence[Any]) -> TurnAnswer:
+        database, now = self.connection.database, self.given_now()
+        by_queue: dict[str, list[Done]] = {}
+        for item in turn.done:
+            by_queue.setdefault(item.call.queue, []).append(item)
+        common = {"worker": turn.worker, "pump": turn.pump, "types": words_literal(turn.types), "now": now}
+        with database.pipeline():
+            settled = [
+                database.execute(self.text("settle", queue).encode(), self._settle_params(queue, items, now), binary=True)
+                for queue, items in by_queue.items()
+            ]
+            if turn.ended_leases:
+                database.execute(self.text("end_leases").encode(), {"ids": literal(turn.ended_leases)})
+            if turn.promote:
+                database.execute(self.text("promote").encode(), {"now": now, "limit": 1000})
+                wake = database.execute(self.text("next_wake").encode(), {"now": now}, binary=True)
+            claims = [
+                (want.queue, database.execute(self.text("claim", want.queue).encode(), {**common, "queue": want.queue, "room": want.room}, binary=True))
+                for want in turn.wants
+            ]
+        claimed = [call for queue, cursor in claims for call in claimed_of(queue, cursor)]
+        count = sum((cursor.fetchone() or (0,))[0] for cursor in settled)
+        stale = len(turn.done) - count + sum(change is None for change in changes)
+        wake_in = (wake.fetchone() or (None,))[0] if turn.promote else None
+        return TurnAnswer(claimed, stale, changes, None if wake_in is None else max(0.0, wake_in))
+
+    def _settle_params(self, queue: str, items: Sequence[Done], now: datetime | None) -> dict[str, Any]:
+        results = None
+        if any(item.result is not None for item in items):
+            results = words_literal([item.result for item in items])
+        return {
+            "queue": queue,
+            "ids": literal([item.call.id for item in items]),
+            "attempts": literal([item.call.attempt for item in items]),
+            "seconds": literal([item.seconds for item in items]),
+            "results": results,
+            "now": now,
+        }
+
+
+def claimed_of(queue: str, cursor: psycopg.Cursor[Any]) -> list[Claimed]:
+    """The claimed jobs in claim order; UPDATE … RETURNING gives none."""
+    rows = cursor.fetchall()
+    rows.sort(key=lambda row: (row[7], row[8], row[0]))
+    return [Claimed(*row[:7], queue, row[9]) for row in rows]
+
+
+def is_plain(new: NewJob) -> bool:
+    """Due now, with nothing that needs a second look."""
+    return (
+        new.job_key is None
+        and new.scheduled_run_time is None
+        and new.delay is None
+        and not new.time_windows
+        and new.expires_time is None
+    )
+
+
+def literal(values: Iterable[float]) -> str:
+    """A PostgreSQL array of numbers as text."""
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def words_literal(values: Iterable[str | None]) -> str:
+    """A PostgreSQL array of text as text."""
+    quoted = ("NULL" if value is None else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values)
+    return "{" + ",".join(quoted) + "}"
+
+
+def line(*values: Any) -> str:
+    """A row in COPY's text form."""
+    return "\t".join([_field(value) for value in values]) + "\n"
+
+
+def _field(value: Any) -> str:
+    if value is None:
+        return "\\N"
+    if isinstance(value, str):
+        return value.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+    return str(value)

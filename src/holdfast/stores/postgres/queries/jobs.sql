@@ -1,0 +1,103 @@
+-- name: add_one
+-- One job that is due now and has no key: one statement, one round trip.
+with new as (
+  insert into {queue_table} (queue, job_type, create_time, retry_of, priority, throttle_factor, timeout, retries, expires_time, payload,
+    scheduled_run_time, update_time)
+  select :queue, :job_type, t.now, :retry_of, :priority, :throttle_factor, :timeout, :retries, :expires_time, :payload, t.now, t.now
+  from (select coalesce(:now::timestamptz, statement_timestamp()) as now) t
+  returning id, create_time),
+ line as (
+  insert into {ready} (queue, major, minor, id, job_type, throttle_factor, closes_time, ready_time)
+  select :queue, case when :by_time then extract(epoch from create_time)::float8 else :priority end,
+    case when :by_time then :priority else extract(epoch from create_time)::float8 end, id, :job_type, :throttle_factor, :expires_time, create_time from new)
+select id, create_time, case when :tell then pg_notify(:channel, :queue)::text end from new;
+
+-- name: next_ids
+select nextval({job_id_text}) as id from generate_series(1, :count::int);
+
+-- name: take_keys
+-- Which of these jobs get their keys. A key that another transaction is just taking is waited for.
+insert into {key} (job_type, job_key, id) select * from unnest(:types::text[], :keys::text[], :ids::bigint[]) on conflict do nothing returning id;
+
+-- name: key_holders
+select k.job_type, k.job_key, k.id from unnest(:types::text[], :keys::text[]) p (job_type, job_key)
+join {key} k on k.job_type = p.job_type and k.job_key = p.job_key;
+
+-- name: copy_jobs
+copy {queue_table} (id, queue, job_type, job_key, create_time, retry_of, priority, throttle_factor, timeout, retries, time_windows, expires_time, payload,
+  scheduled_run_time, update_time) from stdin;
+
+-- name: copy_ready
+copy {ready} (queue, major, minor, id, job_type, throttle_factor, closes_time, ready_time) from stdin;
+
+-- name: copy_waiting
+copy {waiting} (wake_time, id, queue, closes_time) from stdin;
+
+-- name: tell
+select pg_notify(:channel, :queue);
+
+-- name: place_ready
+insert into {ready} (queue, major, minor, id, job_type, throttle_factor, closes_time, ready_time)
+values (:queue, :major, :minor, :id, :job_type, :throttle_factor, :closes_time, :now) on conflict do nothing;
+
+-- name: place_waiting
+insert into {waiting} (wake_time, id, queue, closes_time) values (:wake_time, :id, :queue, :closes_time) on conflict do nothing;
+
+-- name: replace_job
+-- `on_duplicate="replace"`: only while nobody has begun (Q5).
+update {queue_table} set payload = :payload, priority = :priority, throttle_factor = :throttle_factor, timeout = :timeout, retries = :retries,
+  time_windows = :time_windows, expires_time = :expires_time, scheduled_run_time = :scheduled_run_time, update_time = :now
+where id = :id and state = 'initial';
+
+-- name: drop_ready
+delete from {ready} where queue = :queue and id = :id and major = :major and minor = :minor;
+
+-- name: drop_waiting
+delete from {waiting} where id = :id and wake_time = :wake_time;
+
+-- name: drop_parked
+delete from {parked} where id = :id and job_type = :job_type;
+
+-- name: drop_undecided
+delete from {undecided} where id = :id and job_type = :job_type;
+
+-- name: job
+select * from {job} where id = :id;
+
+-- name: archived_job
+select * from {archive} where id = :id;
+
+-- name: jobs_by_id
+select * from {job} where id = any(:ids::bigint[]) order by id;
+
+-- name: lock_jobs
+-- In the order of ids, as everybody locks them.
+select * from {job} where id = any(:ids::bigint[]) order by id for update;
+
+-- name: find_jobs
+-- Newest first.
+select * from {job}
+where (:job_type::text is null or job_type = :job_type) and (:job_key::text is null or job_key = :job_key) and (:queue::text is null or queue = :queue)
+  and (:state::text is null or state = :state) and (:outcome::text is null or outcome = :outcome) and (:dead::boolean is null or outcome <> 'success')
+  and (:before::bigint is null or id < :before)
+order by id desc limit :limit;
+
+-- name: find_archived
+select * from {archive}
+where (:job_type::text is null or job_type = :job_type) and (:job_key::text is null or job_key = :job_key) and (:queue::text is null or queue = :queue)
+  and (:state::text is null or state = :state) and (:outcome::text is null or outcome = :outcome) and (:dead::boolean is null or outcome <> 'success')
+  and (:before::bigint is null or id < :before)
+order by id desc limit :limit;
+
+-- name: attempts
+select * from {attempt} where job = :id order by attempt;
+
+-- name: audits
+select * from {audit} where job = :id order by id;
+
+-- name: add_audit
+insert into {audit} (time, actor, action, job, attempt, queue, detail) values (:now, :actor, :action, :job, :attempt, :queue, :detail);
+
+-- name: counts
+-- Jobs of each queue by state. Counts rows: for people, not for the worker.
+select queue, state, outcome, count(*) as count from {job} group by 1, 2, 3;

@@ -1,0 +1,96 @@
+-- name: settle
+-- Plain success. Arrays come as text literals; a row that is not this attempt's is left alone. The row comparison hides the
+-- state from the planner's statistics, which would choose to read the whole table.
+with done as (
+  update {queue_table} j set state = 'final', outcome = 'success', situation = null, end_time = t.now, update_time = t.now,
+    execution_time = d.seconds, total_time = j.total_time + d.seconds, result = d.result
+  from unnest(:ids::bigint[], :attempts::int[], :seconds::float8[], :results::text[]) d (id, attempt, seconds, result),
+    (select coalesce(:now::timestamptz, statement_timestamp()) as now) t
+  where j.id = d.id and (j.state, j.attempt, j.situation) is not distinct from ('running', d.attempt, 'held')
+  returning j.id),
+ noted as (insert into {ended} (end_time, queue, ids)
+  select coalesce(:now::timestamptz, statement_timestamp()), :queue, array_agg(id) from done having count(*) > 0)
+select count(*) from done;
+
+-- name: end_leases
+delete from {lease} where id = any(:ids::bigint[]);
+
+-- name: claim
+-- The first jobs in claim order that this worker can run enter running. Whoever deletes the ready row owns the job; the row is
+-- looked at again: a hint that was wrong is gone and starts nothing.
+with head as (
+  select ctid from {ready}
+  where queue = :queue and job_type = any(:types::text[]) and (closes_time is null or closes_time > coalesce(:now::timestamptz, statement_timestamp()))
+    and (select not paused from {queue} where name = :queue)
+  order by major, minor, id for update skip locked limit :room),
+ taken as (delete from {ready} where ctid = any(array(select ctid from head)) returning id, major, minor),
+ started as (
+  update {queue_table} j set state = 'running', situation = 'held', attempt = j.attempt + 1, worker = :worker, start_time = t.now, update_time = t.now,
+    error = 'NONE'
+  from taken, (select coalesce(:now::timestamptz, statement_timestamp()) as now) t
+  where j.id = taken.id and (j.state in ('initial', 'error') or j.situation = 'loose') and j.scheduled_run_time <= t.now
+  returning j.id, j.attempt, j.job_type, j.job_key, j.payload, j.timeout, j.losses, taken.major, taken.minor),
+ lease as (insert into {lease} (queue, worker, pump, ids) select :queue, :worker, :pump, array_agg(id) from started having count(*) > 0 returning id)
+select started.*, lease.id from started, lease;
+
+-- name: move
+-- The one guarded statement for everything that is not plain success.
+update {queue_table} set state = :state, situation = :situation, attempt = :to_attempt, outcome = :outcome, error = :error,
+  result = coalesce(:result::text, result), payload = coalesce(:payload::text, payload), failures = :failures, losses = :losses, crashes = :crashes,
+  scheduled_run_time = coalesce(:scheduled_run_time::timestamptz, scheduled_run_time), worker = :worker, start_time = coalesce(:start_time::timestamptz, start_time),
+  end_time = :end_time, execution_time = coalesce(:seconds::float8, execution_time), total_time = total_time + coalesce(:seconds::float8, 0), update_time = :now
+where id = :id and state = :was and attempt = :attempt and situation is not distinct from :situation_was::text;
+
+-- name: add_attempt
+insert into {attempt} (job, attempt, start_time, end_time, outcome, state, error, traceback, seconds, worker)
+values (:job, :attempt, :start_time, :now, :outcome, :state, :error, :traceback, :seconds, :worker)
+on conflict do nothing;
+
+-- name: add_dead
+insert into {dead} (end_time, id, queue) values (:now, :id, :queue);
+
+-- name: add_undecided
+insert into {undecided} (job_type, id) values (:job_type, :id) on conflict do nothing;
+
+-- name: undecided
+-- Errors that wait for a retry handler which this worker has.
+select id from {undecided} where job_type = any(:types::text[]) order by id limit :limit;
+
+-- name: promote
+-- Jobs whose time has come take their place in the claim order.
+with due as (
+  delete from {waiting} where ctid = any(array(
+    select ctid from {waiting} where wake_time <= coalesce(:now::timestamptz, statement_timestamp()) order by wake_time, id limit :limit for update skip locked))
+  returning id, queue, closes_time),
+ placed as (
+  insert into {ready} (queue, major, minor, id, job_type, throttle_factor, closes_time, ready_time)
+  select j.queue, case q.claim_order when 'priority' then j.priority else extract(epoch from j.scheduled_run_time)::float8 end,
+    case q.claim_order when 'priority' then extract(epoch from j.scheduled_run_time)::float8 else j.priority end, j.id, j.job_type, j.throttle_factor,
+    w.closes_time, coalesce(:now::timestamptz, statement_timestamp())
+  from due w join {job} j on j.id = w.id and j.queue = w.queue join {queue} q on q.name = w.queue
+  where j.state in ('initial', 'error') or j.situation = 'loose'
+  on conflict do nothing)
+select count(*) from due;
+
+-- name: next_wake
+select extract(epoch from min(wake_time) - coalesce(:now::timestamptz, statement_timestamp()))::float8 as seconds from {waiting};
+
+-- name: add_abort
+insert into {abort} (job, attempt, worker, actor, request_time) values (:job, :attempt, :worker, :actor, :now) on conflict do nothing;
+
+-- name: aborts_of
+-- Wishes to end jobs that this worker holds.
+select job, attempt, actor from {abort} where worker = :worker;
+
+-- name: drop_abort
+delete from {abort} where job = :job;
+
+-- name: note_ended
+insert into {ended} (end_time, queue, ids) values (:now, :queue, :ids);
+
+-- name: lease_until
+-- Held by nobody until a deadline: a lost job under on_crash="timeout".
+insert into {lease} (queue, worker, factor, deadline_time, ids) values (:queue, null, 0, :deadline, :ids);
+
+-- name: drop_lease
+delete from {lease} where id = :id;

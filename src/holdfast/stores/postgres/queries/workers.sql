@@ -1,0 +1,107 @@
+-- name: join
+insert into {worker} (name, host, pid, version, queues, types, labels, concurrency, lock_path, start_time, beat_time)
+values (:name, :host, :pid, :version, :queues, :types, :labels, :concurrency, :lock_path, :now, :now) returning id;
+
+-- name: beat
+-- Answers nothing to a worker that was called lost.
+update {worker} set beat = beat + 1, beat_time = :now, stopping = :stopping where id = :id and gone is null returning id;
+
+-- name: leave
+update {worker} set gone = :gone, gone_time = :now where id = :id and gone is null;
+
+-- name: workers
+select * from {worker} where gone is null order by id;
+
+-- name: forget_workers
+delete from {worker} where gone_time < :before;
+
+-- name: leases_of
+select id, queue, pump, ids from {lease} where worker = :worker;
+
+-- name: stray_leases
+-- Leases of workers that are gone: whatever made it so, their jobs must be found.
+select l.id, l.queue, l.worker, l.ids from {lease} l left join {worker} w on w.id = l.worker
+where l.worker is not null and (w.id is null or w.gone is not null) limit :limit;
+
+-- name: overdue
+select id, queue, ids from {lease} where deadline_time <= :now order by deadline_time limit :limit;
+
+-- name: next_deadline
+select min(deadline_time) as deadline_time from {lease} where deadline_time is not null;
+
+-- name: old_aborts
+select job, attempt, actor from {abort} where request_time <= :before limit :limit;
+
+-- name: shut
+-- Due jobs that may not start any more: expired, or their window has closed.
+select id from {ready} where closes_time <= :now limit :limit;
+
+-- name: shut_parked
+select id from {parked} where closes_time <= :now limit :limit;
+
+-- name: head_types
+select distinct job_type from (select job_type from {ready} where queue = :queue order by major, minor, id limit :limit);
+
+-- name: park
+insert into {parked} (job_type, id, queue, closes_time)
+select job_type, id, queue, closes_time from {ready} where queue = :queue and job_type = :job_type limit :limit for update skip locked
+on conflict do nothing;
+
+-- name: drop_ready_parked
+delete from {ready} r using {parked} p where r.queue = :queue and r.job_type = :job_type and p.job_type = r.job_type and p.id = r.id;
+
+-- name: parked_types
+select distinct job_type from {parked};
+
+-- name: unpark
+with back as (
+  delete from {parked} where ctid = any(array(select ctid from {parked} where job_type = :job_type order by id limit :limit for update skip locked))
+  returning id, queue, closes_time)
+insert into {ready} (queue, major, minor, id, job_type, throttle_factor, closes_time, ready_time)
+select j.queue, case q.claim_order when 'priority' then j.priority else extract(epoch from j.scheduled_run_time)::float8 end,
+  case q.claim_order when 'priority' then extract(epoch from j.scheduled_run_time)::float8 else j.priority end, j.id, j.job_type, j.throttle_factor, p.closes_time,
+  :now
+from back p join {job} j on j.id = p.id and j.queue = p.queue join {queue} q on q.name = p.queue
+where j.state in ('initial', 'error') or j.situation = 'loose'
+on conflict do nothing;
+
+-- name: drop_unparked
+-- Differs from SQLite: there it is a statement of its own; here unpark has done it.
+select 1 where :job_type::text is null and :limit::int is null;
+
+-- name: forgotten
+-- Living jobs of an id range that nothing beside the row points at. Old enough, so that no transaction is just making their hint.
+select j.* from {queue_table} j
+where j.id > :after and j.id <= :upto and j.state <> 'final' and j.update_time < :before
+  and (j.situation is null or j.situation = 'loose')
+  and not exists (select 1 from {ready} r join {queue} q on q.name = r.queue where r.queue = j.queue and r.id = j.id
+    and r.major = case q.claim_order when 'priority' then j.priority else extract(epoch from j.scheduled_run_time)::float8 end
+    and r.minor = case q.claim_order when 'priority' then extract(epoch from j.scheduled_run_time)::float8 else j.priority end)
+  and not exists (select 1 from {waiting} w where w.id = j.id and w.wake_time = j.scheduled_run_time)
+  and not exists (select 1 from {parked} p where p.job_type = j.job_type and p.id = j.id)
+  and not exists (select 1 from {undecided} u where u.job_type = j.job_type and u.id = j.id);
+
+-- name: held_rows
+-- Held jobs of an id range, to be compared with the leases.
+select id, worker from {queue_table} where id > :after and id <= :upto and situation = 'held' and update_time < :before;
+
+-- name: leased_ids
+select unnest(ids) as id from {lease};
+
+-- name: last_id
+select max(id) as last from {job};
+
+-- name: old_ended
+select id, queue, ids from {ended} where end_time < :before order by id limit :limit;
+
+-- name: to_archive
+insert into {archive} select *, :now::timestamptz from {queue_table} where id = any(:ids::bigint[]) and state = 'final';
+
+-- name: drop_archived
+delete from {queue_table} where id = any(:ids::bigint[]) and state = 'final';
+
+-- name: drop_dead
+delete from {dead} where id = any(:ids::bigint[]) and end_time < :before;
+
+-- name: drop_ended
+delete from {ended} where id = :id;
