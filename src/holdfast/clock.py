@@ -7,6 +7,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 monotonic = time.monotonic
@@ -46,6 +47,7 @@ class MovableClock(Clock):
         self._now = start
         self._monotonic = 0.0
         self._lock = threading.Lock()
+        self.moved: list[Callable[[], None]] = []  # called after each move
 
     def now(self) -> datetime:
         return self._now
@@ -58,9 +60,15 @@ class MovableClock(Clock):
         with self._lock:
             self._now += timedelta(seconds=seconds)
             self._monotonic += seconds
-            return self._now
+        self._tell()
+        return self._now
 
     def set(self, moment: datetime) -> None:
         """Jump to a moment, as a machine's clock does when it is set; durations do not notice."""
         with self._lock:
             self._now = moment
+        self._tell()
+
+    def _tell(self) -> None:
+        for listener in tuple(self.moved):
+            listener()

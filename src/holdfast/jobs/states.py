@@ -170,7 +170,7 @@ class Change(Struct, frozen=True):
 # What can happen to an attempt or a job. `decide` knows each of them.
 
 
-class Raised(Struct, frozen=True):
+class Raised(Struct, frozen=True, tag=True):
     """The handler raised, timed out, or its payload did not convert."""
 
     error: JobError
@@ -178,59 +178,60 @@ class Raised(Struct, frozen=True):
     seconds: float | None = None
     retry_at: datetime | None = None  # `Retry(at=…)`
     retry_delay: float | None = None  # `Retry(delay=…)`
-    judged: bool = False  # a retry handler was asked and left it to the policy
 
 
-class Decided(Struct, frozen=True):
-    """A retry handler answered: another time, another payload, or the end."""
+class Decided(Struct, frozen=True, tag=True):
+    """A retry handler was asked about an error and answered."""
 
     error: JobError
     traceback: str | None = None
     seconds: float | None = None
+    by_policy: bool = False  # it left the answer to the type's policy
     give_up: bool = False
+    verdict: JobError | None = None  # the job ends with this error instead: the retry handler itself failed
     retry_at: datetime | None = None
     retry_delay: float | None = None
     payload: str | None = None
 
 
-class Succeeded(Struct, frozen=True):
+class Succeeded(Struct, frozen=True, tag=True):
     """The handler returned, or the job was completed from outside."""
 
     result: str | None = None
     seconds: float | None = None
 
 
-class Snoozed(Struct, frozen=True):
+class Snoozed(Struct, frozen=True, tag=True):
     """The handler raised `Snooze`."""
 
     delay: float
     seconds: float | None = None
 
 
-class HandedBack(Struct, frozen=True):
+class HandedBack(Struct, frozen=True, tag=True):
     """Its worker could not finish it, or had claimed it ahead and did not get to it."""
 
     seconds: float | None = None
 
 
-class Lost(Struct, frozen=True):
+class Lost(Struct, frozen=True, tag=True):
     """The process that ran it is gone. `alone`: nothing else was in that process."""
 
     alone: bool = False
 
 
-class Aborted(Struct, frozen=True):
+class Aborted(Struct, frozen=True, tag=True):
     """Somebody wants it to end."""
 
     actor: str
     seconds: float | None = None
 
 
-class Expired(Struct, frozen=True):
+class Expired(Struct, frozen=True, tag=True):
     """It could not start before its `expires`."""
 
 
-class Moved(Struct, frozen=True):
+class Moved(Struct, frozen=True, tag=True):
     """Its window closed before its turn came."""
 
 
@@ -274,7 +275,7 @@ def _fail(row: Row, happening: Raised, rules: Rules, now: datetime, luck: float)
     record = Record(END_OF_KIND.get(error.kind, AttemptEnd.ERROR), error, happening.traceback, happening.seconds)
     if error.kind == "failed":
         return _end(row, error, Outcome.FAILED, record, row.failures)
-    if rules.has_retry_handler and not happening.judged and error.kind not in NEVER_RETRIED:
+    if rules.has_retry_handler and error.kind not in NEVER_RETRIED:
         return _change(row, (_step(row, Event.FAIL, error=error),), record, failures=failures, undecided=True)
     if error.kind in NEVER_RETRIED or not retry.may_retry(row.retries, failures):
         return _end(row, error, Outcome.ERROR, record, failures)
@@ -292,8 +293,8 @@ def _carry_out(row: Row, happening: Decided, rules: Rules, now: datetime, luck: 
     if row.state is State.RUNNING:
         record = Record(END_OF_KIND.get(error.kind, AttemptEnd.ERROR), error, happening.traceback, happening.seconds)
         failures += 1
-    if happening.give_up:
-        return _end(row, error, Outcome.ERROR, record, failures)
+    if happening.give_up or (happening.by_policy and not retry.may_retry(row.retries, failures)):
+        return _end(row, happening.verdict or error, Outcome.ERROR, record, failures)
     at = _next_time(rules, failures, error.kind, happening.retry_at, happening.retry_delay, now, luck)
     return _again(row, error, record, failures, at, happening.payload)
 

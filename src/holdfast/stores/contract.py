@@ -111,6 +111,8 @@ class Report(Struct, frozen=True):
     job_id: int
     happening: Happening
     attempt: int | None = None
+    job_type: str = ""
+    lease: int = 0
     actor: str | None = None  # from outside: leaves an audit row
     action: str = ""
 
@@ -177,6 +179,16 @@ class WorkerRow(Struct, frozen=True):
     stopping: bool
 
 
+class Pulse(Struct, frozen=True):
+    """What a sweeper has to do now, asked in one go."""
+
+    overdue_in: float | None  # seconds until the next deadline of a job that nobody holds
+    shut: bool  # due jobs that may not start any more
+    aborts: bool  # wishes to end jobs
+    strays: bool  # leases of workers that are gone
+    undecided: bool  # errors that a retry handler has to judge
+
+
 class Filter(Struct, frozen=True):
     """What `find` looks for; None means anything."""
 
@@ -200,6 +212,13 @@ class Store(Protocol):
     """One connection to one instance."""
 
     patience: float | None
+    pumps: int  # how many connections a worker's turn profits from
+    listeners: list[Callable[[], None]]  # called in this process after jobs became due
+    generation: int  # how often it has connected
+
+    def lock_path(self) -> str | None: ...
+
+    def changed(self) -> bool: ...
 
     def another(self, patience: float | None = None) -> "Store": ...
 
@@ -253,6 +272,8 @@ class Store(Protocol):
 
     def join(self, worker: WorkerJoin) -> int: ...
 
+    def pulse(self) -> "Pulse": ...
+
     def beat(self, worker: int, stopping: bool = False) -> bool: ...
 
     def leave(self, worker: int) -> None: ...
@@ -263,7 +284,7 @@ class Store(Protocol):
 
     def undecided(self, types: Sequence[str]) -> Sequence[int]: ...
 
-    def watch(self, wake: Callable[[], None]) -> Watch: ...
+    def watch(self, wake: Callable[[bool], None]) -> Watch: ...
 
     # The sweeper
     def lose(self, worker: int) -> int: ...

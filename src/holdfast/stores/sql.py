@@ -24,7 +24,7 @@ from msgspec import structs
 from holdfast.clock import Clock
 from holdfast.errors import Conflict, DuplicateJob, HoldfastError, IllegalMove, Invalid, NotFound
 from holdfast.jobs import retry
-from holdfast.jobs.job import Attempt, AttemptEnd, Job, JobError, Move, Outcome, Situation, State
+from holdfast.jobs.job import Attempt, AttemptEnd, Job, JobError, Move, Outcome, Situation, Source, State
 from holdfast.jobs.states import (
     STATUS,
     Aborted,
@@ -43,6 +43,7 @@ from holdfast.jobs.states import (
 from holdfast.stores.contract import (
     Filter,
     NewJob,
+    Pulse,
     QueueDeclared,
     QueueRow,
     Report,
@@ -61,6 +62,10 @@ decode_words = msgspec.json.Decoder(tuple[str, ...]).decode
 
 class SqlStore(ABC):
     """One connection to one instance; see `contract.Store` for the promises."""
+
+    pumps = 1
+    generation = 1
+    source: Source | None = None  # what the job values are to ask for more
 
     def __init__(self, instance: str, clock: Clock, patience: float | None) -> None:
         self.instance = instance
@@ -103,6 +108,29 @@ class SqlStore(ABC):
 
     def announce(self, queues: Sequence[str]) -> None:
         """Jobs became due: tell the workers. Called inside the transaction that made it so."""
+
+    def tell_abort(self) -> None:
+        """Somebody wants a held job to end: tell the workers."""
+        self.announce(())
+
+    def lock_path(self) -> str | None:
+        """Where a worker keeps a locked file while it lives; None where that tells nothing."""
+        return None
+
+    def changed(self) -> bool:
+        """False only if it is certain that nobody else wrote since the last time it was asked."""
+        return True
+
+    @contextmanager
+    def lone_write(self) -> Iterator[None]:
+        with self.work():
+            yield
+
+    @contextmanager
+    def lone(self) -> Iterator[None]:
+        """For a single statement, which needs no transaction around it."""
+        with self.work(write=False):
+            yield
 
     # Adding
 
@@ -235,6 +263,7 @@ class SqlStore(ABC):
             total_time=0,
             worker=None,
             retry_of=new.retry_of,
+            source=self.source,
         )
 
     # Queues and types
@@ -428,6 +457,7 @@ class SqlStore(ABC):
             retry_of=row["retry_of"],
             duplicate=duplicate,
             archived="archive_time" in row,
+            source=self.source,
         )
 
     def _known(self, value: Any) -> datetime:
@@ -698,7 +728,7 @@ class SqlStore(ABC):
         params = {"job": row.id, "attempt": row.attempt, "worker": row.worker, "actor": actor}
         self.run("add_abort", {**params, "now": self.time(self.now())})
         self._audit(actor, "abort", job=row.id, attempt=row.attempt, queue=row.queue)
-        self.announce([row.queue])
+        self.tell_abort()
 
     def _worker_lives(self, worker: int | None) -> bool:
         return any(row["id"] == worker for row in self.rows("workers"))
@@ -717,17 +747,28 @@ class SqlStore(ABC):
             found: int = row["id"]
             return found
 
+    def pulse(self) -> Pulse:
+        """One question that saves a sweeper many."""
+        with self.lone():
+            row = self.rows("pulse", {"now": self.time(self.given_now())})[0]
+        flags = {name: bool(row[name]) for name in ("shut", "aborts", "strays", "undecided")}
+        return Pulse(row["overdue_in"], **flags)
+
+    def given_now(self) -> datetime | None:
+        """The time to tell a statement; None where the database knows it better."""
+        return self.now()
+
     def beat(self, worker: int, stopping: bool = False) -> bool:
         """Move the counter; False tells a worker that it was called lost."""
-        with self.work():
-            return bool(self.rows("beat", {"id": worker, "stopping": stopping, "now": self.time(self.now())}))
+        with self.lone_write():
+            return bool(self.rows("beat", {"id": worker, "stopping": stopping, "now": self.time(self.given_now())}))
 
     def leave(self, worker: int) -> None:
         with self.work():
             self.run("leave", {"id": worker, "gone": "left", "now": self.time(self.now())})
 
     def workers(self) -> Sequence[WorkerRow]:
-        with self.work(write=False):
+        with self.lone():
             return [self._worker_of(row) for row in self.rows("workers")]
 
     def _worker_of(self, row: RowDict) -> WorkerRow:
@@ -740,11 +781,11 @@ class SqlStore(ABC):
 
     def aborts(self, worker: int) -> Sequence[tuple[int, int, str]]:
         """(job, attempt, actor) of what this worker is asked to end."""
-        with self.work(write=False):
+        with self.lone():
             return [(row["job"], row["attempt"], row["actor"]) for row in self.rows("aborts_of", {"worker": worker})]
 
     def undecided(self, types: Sequence[str]) -> Sequence[int]:
-        with self.work(write=False):
+        with self.lone():
             rows = self.rows("undecided", {"types": self.words(types), "limit": BATCH})
             return [row["id"] for row in rows]
 

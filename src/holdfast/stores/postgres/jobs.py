@@ -30,10 +30,13 @@ STATEMENTS = {
 }
 TELL_EVERY = 0.005  # seconds between notifications of a queue by one process: NOTIFY makes commits wait for each other
 OLDEST_SERVER = 140000
+ABORT = "!abort"  # told in place of a queue's name, which cannot look like this
 
 
 class PostgresStore(SqlStore):
     """One connection to one instance in a PostgreSQL database."""
+
+    pumps = 2
 
     def __init__(self, conninfo: str, instance: str, clock: Clock, patience: float | None = 5) -> None:
         super().__init__(instance, clock, patience)
@@ -48,7 +51,7 @@ class PostgresStore(SqlStore):
     def another(self, patience: float | None = None) -> "PostgresStore":
         """A store with a connection of its own to the same instance."""
         store = PostgresStore(self.conninfo, self.instance, self.clock, patience)
-        store.listeners, store._told = self.listeners, self._told
+        store.listeners, store.source, store._told = self.listeners, self.source, self._told
         return store
 
     def close(self) -> None:
@@ -228,8 +231,22 @@ class PostgresStore(SqlStore):
         with self.work():
             yield self.connection.database
 
-    def watch(self, wake: Callable[[], None]) -> Watch:
-        return ChannelWatch(self.conninfo, self.channel, wake)
+    def tell_abort(self) -> None:
+        self.run("tell", {"channel": self.channel, "queue": ABORT})
+
+    def watch(self, wake: Callable[[bool], None]) -> Watch:
+        return ChannelWatch(self.conninfo, self.channel, lambda told: wake(told in (ABORT, "")))
+
+    @property
+    def generation(self) -> int:  # type: ignore[override]
+        return self.connection.generation
+
+    @contextmanager
+    def lone(self) -> Iterator[None]:
+        with self._translated(), self.connection.lock:
+            yield
+
+    lone_write = lone
 
     # Adding
 

@@ -12,7 +12,7 @@ from holdfast.stores.postgres.connection import listen
 class ChannelWatch:
     """Calls `wake` for every notification, and once after each new connection, since some may have been missed."""
 
-    def __init__(self, conninfo: str, channel: str, wake: Callable[[], None]) -> None:
+    def __init__(self, conninfo: str, channel: str, wake: Callable[[str], None]) -> None:
         self._conninfo = conninfo
         self._channel = channel
         self._wake = wake
@@ -36,7 +36,7 @@ class ChannelWatch:
 
     def _hear(self) -> None:
         with listen(self._conninfo, self._channel) as database:
-            self._wake()
+            self._wake("")
             while not self._stop.is_set():
-                for _ in database.notifies(timeout=0.5, stop_after=1):
-                    self._wake()
+                for told in database.notifies(timeout=0.5, stop_after=1):
+                    self._wake(told.payload)

@@ -4,6 +4,8 @@
 - A write transaction has the whole database, so nothing is locked row by row.
 """
 
+import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
@@ -40,13 +42,14 @@ class SqliteStore(SqlStore):
         self._owned = connection is None
         self._filled: dict[tuple[str, str], str] = {}
         self._listeners_due = False
+        self._data_version = 0
         self._cursor = self.connection.database.cursor()
 
     def another(self, patience: float | None = None) -> "SqliteStore":
         """A store of its own on the same file. In memory there is only one connection, which all share."""
         shared = self.connection if self.connection.in_memory else None
         store = SqliteStore(self.path, self.instance, self.clock, patience, shared)
-        store.listeners = self.listeners
+        store.listeners, store.source = self.listeners, self.source
         return store
 
     def close(self) -> None:
@@ -203,8 +206,20 @@ class SqliteStore(SqlStore):
         with self.work():
             yield self.connection.database
 
-    def watch(self, wake: Callable[[], None]) -> Watch:
-        return FileWatch(self.path, wake)
+    def watch(self, wake: Callable[[bool], None]) -> Watch:
+        return FileWatch(self.path, lambda: wake(True))
+
+    def lock_path(self) -> str | None:
+        return None if self.connection.in_memory else f"{os.path.abspath(self.path)}-worker-{secrets.token_hex(6)}"
+
+    def changed(self) -> bool:
+        """Somebody else committed since the last look."""
+        if self.connection.in_memory:
+            return True
+        with self.connection.lock:
+            version = self.connection.database.execute(STATEMENTS["data_version"]).fetchall()[0][0]
+            seen, self._data_version = self._data_version, version
+        return bool(version != seen)
 
     # Adding
 

@@ -1,10 +1,18 @@
+-- name: pulse
+-- What a sweeper has to do, in one question.
+select (select extract(epoch from min(deadline_time) - coalesce(:now::timestamptz, statement_timestamp()))::float8 from {lease} where deadline_time is not null) as overdue_in,
+  exists (select 1 from {ready} where closes_time <= coalesce(:now::timestamptz, statement_timestamp())) or exists (select 1 from {parked} where closes_time <= coalesce(:now::timestamptz, statement_timestamp())) as shut,
+  exists (select 1 from {abort}) as aborts,
+  exists (select 1 from {lease} l left join {worker} w on w.id = l.worker where l.worker is not null and (w.id is null or w.gone is not null)) as strays,
+  exists (select 1 from {undecided}) as undecided;
+
 -- name: join
 insert into {worker} (name, host, pid, version, queues, types, labels, concurrency, lock_path, start_time, beat_time)
 values (:name, :host, :pid, :version, :queues, :types, :labels, :concurrency, :lock_path, :now, :now) returning id;
 
 -- name: beat
 -- Answers nothing to a worker that was called lost.
-update {worker} set beat = beat + 1, beat_time = :now, stopping = :stopping where id = :id and gone is null returning id;
+update {worker} set beat = beat + 1, beat_time = coalesce(:now::timestamptz, statement_timestamp()), stopping = :stopping where id = :id and gone is null returning id;
 
 -- name: leave
 update {worker} set gone = :gone, gone_time = :now where id = :id and gone is null;

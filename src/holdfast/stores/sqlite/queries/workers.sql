@@ -1,3 +1,11 @@
+-- name: pulse
+-- What a sweeper has to do, in one question.
+select (select (min(deadline_time) - :now) / 1e6 from {lease} where deadline_time is not null) as overdue_in,
+  exists (select 1 from {ready} where closes_time <= :now) or exists (select 1 from {parked} where closes_time <= :now) as shut,
+  exists (select 1 from {abort}) as aborts,
+  exists (select 1 from {lease} l left join {worker} w on w.id = l.worker where l.worker is not null and (w.id is null or w.gone is not null)) as strays,
+  exists (select 1 from {undecided}) as undecided;
+
 -- name: join
 insert into {worker} (name, host, pid, version, queues, types, labels, concurrency, lock_path, start_time, beat_time)
 values (:name, :host, :pid, :version, :queues, :types, :labels, :concurrency, :lock_path, :now, :now) returning id;

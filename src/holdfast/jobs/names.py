@@ -1,0 +1,52 @@
+"""What names may look like (Q1)."""
+
+import re
+
+from holdfast.errors import Invalid
+
+INSTANCE_OR_QUEUE = re.compile(r"[a-z]+(_[a-z]+)*")
+JOB_TYPE = re.compile(r"[A-Za-z0-9_.-]+")
+LONGEST_NAME = 40
+LONGEST_TYPE = 200
+LONGEST_KEY = 500
+LONGEST_TABLE = 63
+
+
+def check_name(name: object, what: str) -> str:
+    """An instance or queue name."""
+    if not isinstance(name, str) or not INSTANCE_OR_QUEUE.fullmatch(name) or len(name) > LONGEST_NAME:
+        raise Invalid(
+            f"{what} name {name!r}: use lower-case letters, words joined by single underscores, at most {LONGEST_NAME} characters; "
+            "for example `mail` or `daily_reports`."
+        )
+    return name
+
+
+def check_job_type(name: object) -> str:
+    if not isinstance(name, str) or not JOB_TYPE.fullmatch(name) or len(name) > LONGEST_TYPE:
+        raise Invalid(f"Job type {name!r}: use letters, digits, `_`, `-` and `.`, at most {LONGEST_TYPE} characters.")
+    return name
+
+
+def check_job_key(key: object) -> str | None:
+    if key is None:
+        return None
+    if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY or "\0" in key:
+        raise Invalid(f"job_key {key!r:.60}: use a text of 1 to {LONGEST_KEY} characters without NUL, or None for no key.")
+    try:
+        key.encode("utf-8")
+    except UnicodeEncodeError:
+        raise Invalid("job_key holds half of a surrogate pair, which cannot be stored. Give it as proper text.") from None
+    return key
+
+
+def check_table(name: object, instance: str, queue: str) -> str:
+    """What a table_naming_strategy answered."""
+    if not isinstance(name, str) or not name or len(name.encode("utf-8", "replace")) > LONGEST_TABLE or "\0" in name:
+        raise Invalid(
+            f"The table_naming_strategy gave {name!r} for queue `{queue}` of instance `{instance}`: a table name is a text of 1 to "
+            f"{LONGEST_TABLE} bytes."
+        )
+    if name.startswith(("sqlite_", "__holdfast_")) or name.startswith(f"{instance}__"):
+        raise Invalid(f"The table_naming_strategy gave `{name}` for queue `{queue}`: names like that are reserved. Choose another.")
+    return name

@@ -1,0 +1,92 @@
+"""Asking a type's retry handler what is to become of an error (R5)."""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast.errors import Invalid
+from holdfast.jobs.job import Job, JobError
+from holdfast.jobs.outcome import GiveUp, Retry
+from holdfast.jobs.states import NEVER_RETRIED, Decided, Raised
+from holdfast.stores.contract import Report
+from holdfast.worker.handler import Handler
+
+PATIENCE = 10.0  # seconds a retry handler may take
+
+
+class Judge:
+    """Runs retry handlers, each in a thread of its own: it may block, and errors are rare."""
+
+    def __init__(self, handlers: Mapping[str, Handler], read: Callable[[int], Job], answer: Callable[[Report], None]) -> None:
+        self._handlers = handlers
+        self._read = read
+        self._answer = answer
+        self._asked: set[int] = set()
+
+    def wants(self, report: Report) -> bool:
+        """An error of a type whose retry handler is here, and that may be retried at all."""
+        happening = report.happening
+        if not isinstance(happening, Raised) or happening.error.kind == "failed" or happening.error.kind in NEVER_RETRIED:
+            return False
+        handler = self._handlers.get(report.job_type)
+        return handler is not None and handler.retry_handler is not None
+
+    def ask(self, report: Report) -> None:
+        """Answers later, with a report of what was decided."""
+        threading.Thread(target=self._judge, args=(report,), name="holdfast-judge", daemon=True).start()
+
+    def ask_about(self, job_ids: list[int]) -> None:
+        """Errors that were found in other processes, which do not have the retry handler."""
+        for job_id in job_ids:
+            job = self._read(job_id)
+            if job_id not in self._asked and job.error is not None:
+                self._asked.add(job_id)
+                self.ask(Report(job_id, Raised(job.error), job.attempt, job.job_type))
+
+    def _judge(self, report: Report) -> None:
+        happening = report.happening
+        assert isinstance(happening, Raised)
+        handler = self._handlers[report.job_type]
+        answer = self._called(handler, report.job_id, happening.error)
+        decided = decided_by(answer, happening, handler)
+        self._answer(Report(report.job_id, decided, report.attempt, report.job_type, report.lease))
+        self._asked.discard(report.job_id)
+
+    def _called(self, handler: Handler, job_id: int, error: JobError) -> Any:
+        """What the retry handler returned or raised, or that it took too long."""
+        box: list[Any] = []
+
+        def call() -> None:
+            assert handler.retry_handler is not None
+            try:
+                answer = handler.retry_handler(self._read(job_id), error)
+                box.append(asyncio.run(answer) if inspect.iscoroutine(answer) else answer)
+            except BaseException as raised:
+                box.append(raised)
+
+        thread = threading.Thread(target=call, name="holdfast-retry-handler", daemon=True)
+        thread.start()
+        thread.join(PATIENCE)
+        return box[0] if box else TimeoutError(f"it took longer than {PATIENCE:g} s")
+
+
+def decided_by(answer: Any, raised: Raised, handler: Handler) -> Decided:
+    """A retry handler's answer as a decision. A handler that fails ends the job, with that error."""
+    told = (raised.error, raised.traceback, raised.seconds)
+    if isinstance(answer, Retry):
+        try:
+            payload = None if answer.payload is None else handler.signature.check((), answer.payload)
+        except Invalid as error:
+            return Decided(*told, give_up=True, verdict=JobError("Invalid", f"the retry handler's payload: {error}", "payload"))
+        return Decided(*told, retry_at=answer.at, retry_delay=answer.delay, payload=payload)
+    if isinstance(answer, GiveUp):
+        return Decided(*told, give_up=True)
+    if answer is None:
+        return Decided(*told, by_policy=True, retry_at=raised.retry_at, retry_delay=raised.retry_delay)
+    if isinstance(answer, BaseException):
+        text = f"the retry handler failed: {type(answer).__qualname__}: {answer}"
+        return Decided(*told, give_up=True, verdict=JobError(type(answer).__qualname__, text, "retry_handler"))
+    text = f"the retry handler returned {type(answer).__qualname__}; it may return Retry, GIVE_UP or None"
+    return Decided(*told, give_up=True, verdict=JobError("TypeError", text, "retry_handler"))

@@ -1,0 +1,42 @@
+"""A file that a worker on SQLite keeps locked while it lives, so that its death is known at once on the same machine (C2)."""
+
+import contextlib
+import fcntl
+import os
+
+
+class LockFile:
+    """Locked until released or until this process ends. Not inherited by child processes."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def release(self) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
+        os.close(self._descriptor)
+
+
+def is_abandoned(path: str) -> bool:
+    """True if nobody holds the lock. Must not be asked about a lock of this very process: asking would drop it."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(descriptor)
+
+
+def forget(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)

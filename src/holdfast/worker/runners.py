@@ -1,0 +1,486 @@
+"""Calling handlers: on an event loop, in threads, in child processes. Nothing else in Holdfast speaks these three.
+
+- Jobs come in batches and their ends go out in batches: `finished` is a deque, `wake` is called once for many.
+- A runner never holds more than `concurrency` jobs begun; what it was handed beyond that waits in `backlog`.
+- A timeout runs from the call of the handler (R4). On timeout, abort or stop a coroutine is cancelled, a process is
+  ended with all its children, and a thread is abandoned: its late result is nobody's (C1).
+"""
+
+import asyncio
+import contextvars
+import logging
+import threading
+import types
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.clock import Clock
+from holdfast.jobs.states import Happening, Succeeded
+from holdfast.stores.contract import Claimed, Done, Report
+from holdfast.worker import attempt
+from holdfast.worker.children import Nursery
+from holdfast.worker.handler import CALL, Handler
+
+logger = logging.getLogger("holdfast.worker")
+End = Done | Report
+
+
+class Runner(ABC):
+    """What the worker asks of every way to call a handler."""
+
+    def __init__(self, handlers: Mapping[str, Handler], concurrency: int, finished: deque[End], wake: Callable[[], None]) -> None:
+        self.handlers = handlers
+        self.concurrency = concurrency
+        self.clock = Clock()  # never the movable one: a handler takes the time it takes
+        self.finished = finished
+        self.wake = wake
+        self.backlog: deque[Claimed] = deque()
+        self.stuck = 0  # abandoned threads that have not come back
+
+    def start(self) -> None:
+        """Make ready to be handed jobs."""
+
+    @abstractmethod
+    def hand(self, calls: Sequence[Claimed]) -> None:
+        """Run these, in this order as far as there is room."""
+
+    @abstractmethod
+    def cancel(self, job_id: int, attempt_number: int, why: str, actor: str = "") -> None:
+        """End a job that has begun; one that has not is taken from the backlog."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End everything that runs, handing it back."""
+
+    def take_back(self, older_than: float = 0.0) -> list[Claimed]:
+        """Jobs not begun that have been waiting here for so many seconds."""
+        before = self.clock.monotonic() - older_than
+        found = []
+        while self.backlog and self.backlog[-1].claimed <= before:
+            try:
+                found.append(self.backlog.pop())
+            except IndexError:
+                break
+        return found
+
+    def finish(self, end: End) -> None:
+        self.finished.append(end)
+
+
+class LoopRunner(Runner):
+    """Coroutines on an event loop of its own thread.
+
+    One task steps through as many jobs as finish without suspending; a job that suspends keeps the task it was
+    stepped in (so `current_task`, `asyncio.timeout` and task groups work), and a new task takes the rest.
+    """
+
+    def start(self) -> None:
+        self.live: dict[int, tuple[Claimed, asyncio.Task[None]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stepping = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="holdfast-loop", daemon=True)
+        self._thread.start()
+        ready.wait()
+
+    def _run(self, ready: threading.Event) -> None:
+        self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self._loop)
+        self._loop.call_soon(ready.set)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    def hand(self, calls: Sequence[Claimed]) -> None:
+        self.backlog.extend(calls)
+        self._loop.call_soon_threadsafe(self._step_on)
+
+    def _step_on(self) -> None:
+        if self.backlog and not self._stepping and len(self.live) < self.concurrency:
+            self._stepping = True
+            task = self._loop.create_task(self._step())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _step(self) -> None:
+        """Begin jobs one after the other until one suspends."""
+        backlog, finished, clock = self.backlog, self.finished, self.clock.monotonic
+        now = clock()
+        while backlog:
+            try:
+                call = backlog.popleft()
+            except IndexError:
+                break
+            call.began = began = now
+            context = contextvars.copy_context()
+            try:
+                handler = self.handlers[call.job_type]
+                coroutine = context.run(_begin, call, handler)
+                waiting_for = context.run(coroutine.send, None)
+            except StopIteration as stop:
+                now = clock()
+                finished.append(attempt.returned(call, stop.value, now - began))
+                continue
+            except BaseException as error:
+                now = clock()
+                finished.append(attempt.raised(call, error, now - began))
+                continue
+            await self._stay(call, context, coroutine, waiting_for)
+            return
+        self._stepping = False
+        self.wake()
+
+    async def _stay(self, call: Claimed, context: contextvars.Context, coroutine: Coroutine[Any, Any, Any], waiting_for: Any) -> None:
+        """The job suspended: this task is its own from now on."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.live[call.id] = (call, task)
+        self._stepping = False
+        self._step_on()
+        self._watch(call)
+        try:
+            end: End = attempt.returned(call, await _forward(context, coroutine, waiting_for), self.clock.monotonic() - call.began)
+        except BaseException as error:
+            end = attempt.raised(call, error, self.clock.monotonic() - call.began)
+        if self.live.get(call.id, (None,))[0] is call:
+            del self.live[call.id]
+        self.finished.append(end)
+        self.wake()
+        self._step_on()
+
+    def _watch(self, call: Claimed) -> None:
+        """One timer for all: it fires at the earliest deadline and looks at everything that is live."""
+        if call.timeout is None:
+            return
+        deadline = call.began + call.timeout
+        if self._timer is None or deadline < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = deadline
+            self._timer = self._loop.call_later(max(0.0, deadline - self.clock.monotonic()) + 0.001, self._end_overdue)
+
+    def _end_overdue(self) -> None:
+        self._timer = None
+        now = self.clock.monotonic()
+        for call, task in list(self.live.values()):
+            if call.timeout is not None and not call.why and now >= call.began + call.timeout:
+                call.why = "timeout"
+                task.cancel()
+        for call, _ in self.live.values():
+            if not call.why:
+                self._watch(call)
+
+    def cancel(self, job_id: int, attempt_number: int, why: str, actor: str = "") -> None:
+        self._loop.call_soon_threadsafe(self._cancel, job_id, attempt_number, why, actor)
+
+    def _cancel(self, job_id: int, attempt_number: int, why: str, actor: str) -> None:
+        call, task = self.live.get(job_id, (None, None))
+        if call is not None and task is not None and call.attempt == attempt_number and not call.why:
+            call.why, call.actor = why, actor
+            task.cancel()
+        elif call is None:
+            _cancel_in_backlog(self, job_id, attempt_number, why, actor)
+
+    def stop(self) -> None:
+        done = threading.Event()
+        self._loop.call_soon_threadsafe(self._stop_all, done)
+        done.wait(2.0)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(2.0)
+
+    def _stop_all(self, done: threading.Event) -> None:
+        tasks = [task for call, task in self.live.values()]
+        for call, task in self.live.values():
+            call.why = call.why or "stopping"
+            task.cancel()
+
+        async def wait() -> None:
+            await asyncio.wait(tasks, timeout=1.5) if tasks else None
+            for call, _ in list(self.live.values()):  # ignores its cancellation: handed back all the same
+                self.finished.append(attempt.ended(call, self.clock.monotonic() - call.began))
+            done.set()
+
+        self._tasks.add(self._loop.create_task(wait()))
+
+
+def _begin(call: Claimed, handler: Handler) -> Coroutine[Any, Any, Any]:
+    CALL.set(call)
+    coroutine: Coroutine[Any, Any, Any] = handler.function(**handler.signature.convert(call.payload))
+    return coroutine
+
+
+@types.coroutine
+def _forward(context: contextvars.Context, coroutine: Coroutine[Any, Any, Any], waiting_for: Any) -> Generator[Any, Any, Any]:
+    """Drive a coroutine that was already stepped once; a plain `await` of it is not possible any more."""
+    while True:
+        try:
+            value = yield waiting_for
+        except BaseException as error:
+            try:
+                waiting_for = context.run(coroutine.throw, error)
+            except StopIteration as stop:
+                return stop.value
+        else:
+            try:
+                waiting_for = context.run(coroutine.send, value)
+            except StopIteration as stop:
+                return stop.value
+
+
+def _cancel_in_backlog(runner: Runner, job_id: int, attempt_number: int, why: str, actor: str) -> None:
+    for call in list(runner.backlog):
+        if call.id == job_id and call.attempt == attempt_number:
+            try:
+                runner.backlog.remove(call)
+            except ValueError:
+                return
+            call.why, call.actor = why, actor
+            runner.finish(attempt.ended(call, 0.0))
+            runner.wake()
+
+
+class ThreadRunner(Runner):
+    """Plain functions in threads that take from one shared deque. A thread whose job was ended is abandoned and replaced."""
+
+    def start(self) -> None:
+        self._lock = threading.Lock()
+        self._free = threading.Semaphore(0)
+        self._idle = 0
+        self._stopping = False
+        self._threads: set[_Slot] = set()
+        self._watching = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="holdfast-timeouts", daemon=True)
+        self._watcher.start()
+
+    def hand(self, calls: Sequence[Claimed]) -> None:
+        self.backlog.extend(calls)
+        with self._lock:
+            wanted = min(len(calls), self.concurrency)
+            for _ in range(min(self._idle, wanted)):
+                self._free.release()
+            room = self.concurrency - len(self._threads)
+            for _ in range(min(room, wanted - min(self._idle, wanted))):
+                self._add_thread()
+
+    def _add_thread(self) -> None:
+        slot = _Slot()
+        self._threads.add(slot)
+        threading.Thread(target=self._serve, args=(slot,), name="holdfast-thread", daemon=True).start()
+
+    def _serve(self, slot: "_Slot") -> None:
+        backlog = self.backlog
+        while not slot.abandoned and not self._stopping:
+            try:
+                call = backlog.popleft()
+            except IndexError:
+                self.wake()
+                with self._lock:
+                    self._idle += 1
+                self._free.acquire()
+                with self._lock:
+                    self._idle -= 1
+                continue
+            self._call(slot, call)
+        if slot.abandoned:
+            self.stuck -= 1
+            logger.warning("A thread that was given up came back; its job had been ended before. What it returned is ignored.")
+
+    def _call(self, slot: "_Slot", call: Claimed) -> None:
+        clock = self.clock.monotonic
+        call.began = clock()
+        slot.call = call
+        try:
+            handler = self.handlers[call.job_type]
+            arguments = handler.signature.convert(call.payload)
+            value = contextvars.copy_context().run(_call_in_context, call, handler, arguments)
+            end: End = attempt.returned(call, value, clock() - call.began)
+        except BaseException as error:
+            end = attempt.raised(call, error, clock() - call.began)
+        slot.call = None
+        if not slot.abandoned:
+            self.finished.append(end)
+            if not self.backlog:
+                self.wake()
+
+    def _watch(self) -> None:
+        """Give up threads whose time is over."""
+        while not self._stopping:
+            self._watching.wait(self._next_look())
+            now = self.clock.monotonic()
+            for slot in list(self._threads):
+                call = slot.call
+                if call is not None and call.timeout is not None and not call.why and now >= call.began + call.timeout:
+                    self._abandon(slot, call, "timeout", "")
+
+    def _next_look(self) -> float:
+        now = self.clock.monotonic()
+        ends = [slot.call.began + slot.call.timeout for slot in list(self._threads) if slot.call and slot.call.timeout is not None]
+        return min(0.1, max(0.005, min(ends) - now)) if ends else 0.1
+
+    def _abandon(self, slot: "_Slot", call: Claimed, why: str, actor: str) -> None:
+        with self._lock:
+            if slot.call is not call or slot.abandoned:
+                return
+            call.why, call.actor, slot.abandoned = why, actor, True
+            self._threads.discard(slot)
+            self.stuck += 1
+            if self.backlog and not self._stopping:
+                self._add_thread()
+        logger.warning("Job %s (%s, attempt %s) is stuck in a thread after %s; the thread is given up.", call.id, call.job_type, call.attempt, why)
+        self.finish(attempt.ended(call, self.clock.monotonic() - call.began))
+        self.wake()
+
+    def cancel(self, job_id: int, attempt_number: int, why: str, actor: str = "") -> None:
+        for slot in list(self._threads):
+            call = slot.call
+            if call is not None and call.id == job_id and call.attempt == attempt_number:
+                self._abandon(slot, call, why, actor)
+                return
+        _cancel_in_backlog(self, job_id, attempt_number, why, actor)
+
+    def stop(self) -> None:
+        self._stopping = True
+        for slot in list(self._threads):
+            if slot.call is not None:
+                self._abandon(slot, slot.call, "stopping", "")
+        for _ in range(self.concurrency):
+            self._free.release()
+        self._watching.set()
+        self._watcher.join(2.0)
+
+
+class _Slot:
+    """What one thread is doing."""
+
+    def __init__(self) -> None:
+        self.call: Claimed | None = None
+        self.abandoned = False
+
+
+def _call_in_context(call: Claimed, handler: Handler, arguments: dict[str, Any]) -> Any:
+    CALL.set(call)
+    return handler.function(**arguments)
+
+
+class ProcessRunner(Runner):
+    """Handlers in child processes: those with `isolation="process"`, and any job that must run alone (C3)."""
+
+    MOST = 64  # children at a time
+
+    def start(self) -> None:
+        self._lock = threading.Lock()
+        self._live: dict[int, Claimed] = {}
+        self._timer = threading.Event()
+        self._stopping = False
+        self._nursery = Nursery(self._perform, self._on_end)
+        self._started = False
+        self._watcher = threading.Thread(target=self._watch, name="holdfast-timeouts", daemon=True)
+
+    def prepare(self) -> None:
+        """Fork what forks the children. Best before the worker has threads."""
+        with self._lock:
+            if not self._started:
+                self._started = True
+                self._nursery.start()
+                self._watcher.start()
+
+    def hand(self, calls: Sequence[Claimed]) -> None:
+        self.prepare()
+        self.backlog.extend(calls)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while True:
+            with self._lock:
+                if self._stopping or len(self._live) >= min(self.concurrency, self.MOST) or not self.backlog:
+                    return
+                call = self.backlog.popleft()
+                call.began = self.clock.monotonic()
+                self._live[call.id] = call
+            self._nursery.run(call.id, encode_call(call), fresh=call.losses > 0)
+
+    def _perform(self, request: bytes) -> bytes:
+        """In the child: the whole attempt; its end as JSON."""
+        call = decode_call(request)
+        clock = Clock().monotonic
+        began = clock()
+        try:
+            handler, arguments = attempt.prepared(call, self.handlers)
+            value = contextvars.copy_context().run(_call_in_context, call, handler, arguments)
+            if asyncio.iscoroutine(value):
+                value = contextvars.copy_context().run(asyncio.run, value)
+            end: End = attempt.returned(call, value, clock() - began)
+        except BaseException as error:
+            end = attempt.raised(call, error, clock() - began)
+        return encode_end(end)
+
+    def _on_end(self, job_id: int, reply: bytes | None, how: str) -> None:
+        with self._lock:
+            call = self._live.pop(job_id, None)
+        if call is None:
+            return
+        seconds = self.clock.monotonic() - call.began
+        if call.why:
+            self.finish(attempt.ended(call, seconds))
+        elif reply is None:
+            logger.warning("Job %s (%s, attempt %s): its process %s.", call.id, call.job_type, call.attempt, how)
+            self.finish(attempt.crashed(call))
+        else:
+            self.finish(decode_end(reply, call))
+        self.wake()
+        self._go_on()
+
+    def _watch(self) -> None:
+        while not self._stopping:
+            self._timer.wait(0.05)
+            now = self.clock.monotonic()
+            for call in list(self._live.values()):
+                if call.timeout is not None and not call.why and now >= call.began + call.timeout:
+                    call.why = "timeout"
+                    self._nursery.end(call.id)
+
+    def cancel(self, job_id: int, attempt_number: int, why: str, actor: str = "") -> None:
+        call = self._live.get(job_id)
+        if call is not None and call.attempt == attempt_number:
+            if not call.why:
+                call.why, call.actor = why, actor
+                self._nursery.end(job_id)
+            return
+        _cancel_in_backlog(self, job_id, attempt_number, why, actor)
+
+    def stop(self) -> None:
+        self._stopping = True
+        if not self._started:
+            return
+        for call in list(self._live.values()):
+            call.why = call.why or "stopping"
+            self._nursery.end(call.id, grace=0.5)
+        self._nursery.close(1.0)
+        for call in list(self._live.values()):
+            self.finish(attempt.ended(call, self.clock.monotonic() - call.began))
+        self._timer.set()
+        self._watcher.join(1.0)
+
+
+encode_call = msgspec.json.Encoder().encode
+decode_call = msgspec.json.Decoder(Claimed).decode
+decode_happening = msgspec.json.Decoder(Happening).decode
+
+
+def encode_end(end: End) -> bytes:
+    """The end of an attempt on its way from the child to the worker."""
+    return encode_call(Succeeded(end.result, end.seconds) if isinstance(end, Done) else end.happening)
+
+
+def decode_end(reply: bytes, call: Claimed) -> End:
+    happening = decode_happening(reply)
+    if isinstance(happening, Succeeded):
+        return Done(call, happening.seconds or 0.0, happening.result)
+    return Report(call.id, happening, call.attempt, call.job_type, call.lease)

@@ -1,0 +1,164 @@
+"""The sweeper: what other workers left behind, what nobody looks after, what is old.
+
+- It calls a worker lost only when it has itself watched that worker's counter stand still for `lost_after` seconds,
+  without a break in its own connection or attention (C2). On SQLite a dead worker's lock tells at once.
+- Everything it does goes through the store's verbs and `decide`, so two sweepers at once are harmless.
+"""
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.clock import Clock
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.stores.contract import Store, WorkerRow
+from holdfast.worker import lockfile
+
+logger = logging.getLogger("holdfast.sweeper")
+ABORT_PATIENCE = 10.0  # seconds a worker has to end a job that somebody wants to end (J10)
+SLICE = 20_000  # ids looked at in one search for forgotten jobs
+QUICK = 0.5  # seconds between looks at locks of workers on this machine
+ARCHIVE_EVERY = 10.0
+
+
+class Seen(Struct):
+    """A worker's counter and since when it has stood there."""
+
+    beat: int
+    since: float
+
+
+class Vigil:
+    """Who is lost. Pure but for the clock it is given."""
+
+    def __init__(self, clock: Clock, lost_after: float) -> None:
+        self._clock = clock
+        self._lost_after = lost_after
+        self._seen: dict[int, Seen] = {}
+        self._looked = clock.monotonic()
+        self._generation = 0
+
+    def look(self, workers: Sequence[WorkerRow], generation: int) -> list[int]:
+        """The workers whose counter has stood still for too long while we watched."""
+        now = self._clock.monotonic()
+        if generation != self._generation or now - self._looked > max(self._lost_after / 2, 1.0):
+            self._seen.clear()  # we were away ourselves: what happened meanwhile is unknown
+        self._generation, self._looked = generation, now
+        lost = []
+        for worker in workers:
+            seen = self._seen.get(worker.id)
+            if seen is None or seen.beat != worker.beat:
+                self._seen[worker.id] = Seen(worker.beat, now)
+            elif now - seen.since >= self._lost_after:
+                lost.append(worker.id)
+        self._seen = {worker.id: self._seen[worker.id] for worker in workers}
+        return lost
+
+
+class Sweeper(threading.Thread):
+    """Sweeps periodically in a thread of its own, with a connection of its own."""
+
+    def __init__(self, settings: Any, clock: Clock, own_id: Callable[[], int], ask_judge: Callable[[list[int]], None], types: Sequence[str]) -> None:
+        super().__init__(name="holdfast-sweeper", daemon=True)
+        self._settings = settings
+        self._own_id = own_id
+        self._ask_judge = ask_judge
+        self._types = types
+        self._clock = clock
+        self._vigil = Vigil(clock, settings.lost_after)
+        self._host, self._pid = socket.gethostname(), os.getpid()
+        self._wake = threading.Event()
+        self._closing = False
+        self._slice = 0
+        self._next = {"beats": 0.0, "park": 0.0, "restore": 0.0, "archive": 0.0, "tidy": 0.0}
+
+    def open(self, store: Store) -> "Sweeper":
+        self.store = store
+        return self
+
+    def close(self) -> None:
+        self._closing = True
+        self._wake.set()
+        if self.is_alive():
+            self.join(5.0)
+        self.store.close()
+
+    def run(self) -> None:
+        while not self._closing:
+            try:
+                rest = self.sweep()
+            except Unavailable as error:
+                logger.warning("Cannot sweep: %s", error)
+                rest = 1.0
+            except HoldfastError:
+                logger.exception("A sweep failed.")
+                rest = 1.0
+            self._wake.wait(rest)
+
+    def sweep(self, everything: bool = False) -> float:
+        """One round; the seconds until the next."""
+        self.find_lost()
+        pulse = self.store.pulse()
+        if pulse.strays:
+            self._say(self.store.recover_strays(), "jobs of workers that are gone are recovered")
+        if pulse.overdue_in is not None and pulse.overdue_in <= 0:
+            self.store.end_overdue()
+        if pulse.aborts:
+            self.store.end_old_aborts(ABORT_PATIENCE)
+        if pulse.shut:
+            self.store.shut()
+        if pulse.undecided:
+            self._ask_judge(list(self.store.undecided(self._types)))
+        self._now_and_then("park", 10.0, self.park, everything)
+        self._now_and_then("restore", self._settings.forgotten_after / 10, self.restore, everything)
+        self._now_and_then("archive", ARCHIVE_EVERY, self.archive, everything)
+        self._now_and_then("tidy", 5.0, self.tidy, everything)
+        rest = QUICK if self.store.lock_path() else self._settings.heartbeat
+        return rest if pulse.overdue_in is None else max(0.05, min(rest, pulse.overdue_in))
+
+    def find_lost(self) -> None:
+        """Workers that died on this machine, and those whose heart stopped."""
+        workers = [row for row in self.store.workers() if row.id != self._own_id()]
+        dead = [row for row in workers if self._is_dead(row)]
+        lost = set(self._vigil.look(workers, self.store.generation))
+        for row in workers:
+            if row in dead or row.id in lost:
+                count = self.store.lose(row.id)
+                logger.warning("Worker %s (%s) is lost; %s jobs of it are recovered.", row.id, row.name, count)
+                if row.lock_path:
+                    lockfile.forget(row.lock_path)
+
+    def _is_dead(self, row: WorkerRow) -> bool:
+        own = row.host == self._host and row.pid == self._pid
+        return row.lock_path is not None and not own and lockfile.is_abandoned(row.lock_path)
+
+    def park(self) -> None:
+        handled = {job_type for row in self.store.workers() for job_type in row.types}
+        self._say(self.store.park(sorted(handled)), "jobs of types that no worker handles, or that one handles again, changed their line")
+
+    def restore(self) -> None:
+        self._slice, found = self.store.restore(self._slice, SLICE, self._settings.forgotten_after)
+        self._say(found, "jobs that nobody would have found are in line again")
+
+    def archive(self) -> None:
+        self.store.archive(self._settings.archive_after)
+
+    def tidy(self) -> None:
+        told = self.store.tidy()
+        if told:
+            logger.warning("%s", told)
+
+    def _now_and_then(self, name: str, every: float, action: Callable[[], None], now: bool) -> None:
+        moment = self._clock.monotonic()
+        if now or moment >= self._next[name]:
+            self._next[name] = moment + every
+            action()
+
+    def _say(self, count: int, what: str) -> None:
+        if count:
+            logger.warning("%s %s.", count, what)
