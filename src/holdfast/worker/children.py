@@ -14,6 +14,7 @@ Requests and replies are opaque bytes; standard input and output belong to the h
 """
 
 import contextlib
+import ctypes
 import errno
 import gc
 import itertools
@@ -25,21 +26,16 @@ import selectors
 import signal
 import socket
 import struct
+import sys
 import threading
+import traceback
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NoReturn
 
 from holdfast.clock import monotonic
-from holdfast.worker.supervisor import (
-    adopt_orphans,
-    die_with_parent,
-    flush_streams,
-    fork,
-    how_it_ended,
-    reset_signals,
-    run_and_exit,
-)
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -52,6 +48,7 @@ SURPLUS_SECONDS = 1.0  # a child idle for so long is ended if there are more tha
 PATIENCE = 5.0  # seconds that a killed process may take to go, before its end is told all the same
 LOOK_AGAIN = 0.02  # seconds between looks at what a dead child left
 LOOK_FOR_WORKER = 2.0  # seconds between looks whether the worker lives, where nothing tells
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 class Nursery:
@@ -195,9 +192,9 @@ class _Family:
             self._tell(CLOSE, 0, grace)
         if threading.current_thread() is not self._reader:
             self._reader.join(grace + 2 * PATIENCE)
-            if self._reader.is_alive():
+            if self._reader.is_alive() and not self.lost:
                 os.kill(self._zygote, signal.SIGKILL)
-                self._reader.join()
+                self._reader.join(PATIENCE)
 
     def _ask_for_child(self) -> _Child | None:
         ours, theirs = _socket_pair()
@@ -329,14 +326,14 @@ class _Family:
             self._children.clear()
         self._selector.close()
         self._control.close()
-        how = "lost"
+        how = "nobody knows how"
         with contextlib.suppress(ChildProcessError):
             how = how_it_ended(os.waitpid(self._zygote, 0)[1])
         for child in children:
             if child.pid is not None:
                 _signal_group(child.pid, signal.SIGKILL)
             child.forget()
-            self._settle(child, None, f"ended with its parent process, which {how}")
+            self._settle(child, None, f"lost with its parent process: {how}")
 
 
 def _fork_zygote(perform: Callable[[bytes], bytes]) -> tuple[socket.socket, int]:
@@ -461,6 +458,7 @@ class _Zygote:
         adopt_orphans()
         if os.getppid() != self._pid:
             return
+        pid = os.getpid()
         connection = socket.socket(fileno=descriptor)
         connection.setblocking(True)
         received, last = bytearray(), False
@@ -474,6 +472,8 @@ class _Zygote:
                 received.clear()
                 request, last = frame
                 reply = self._perform(request)
+                if os.getpid() != pid:
+                    return  # a copy that the handler forked and let return: only one may answer
                 flush_streams()
                 last = _left_processes() or last
                 connection.sendall(FRAME.pack(len(reply), last) + reply)
@@ -584,3 +584,73 @@ def _signal_group(group: int, number: int) -> bool:
         except ProcessLookupError:
             return False
     return True
+
+
+def fork() -> int:
+    """Fork. The child's signals are blocked until it calls `reset_signals`: none may meet its parent's handlers."""
+    flush_streams()  # what is buffered would else be written by both
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    pid = -1
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # from 3.12 on, of a fork beside threads: weighed, and meant
+            pid = os.fork()
+    finally:
+        if pid != 0:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    return pid
+
+
+def run_and_exit(body: Callable[[], int | None]) -> NoReturn:
+    """In a forked process: run the body and exit with its result, never returning into the parent's frames."""
+    code = 1
+    try:
+        code = body() or 0
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        flush_streams()
+        os._exit(code)
+
+
+def reset_signals() -> None:
+    """In a forked process: no handler or wake-up descriptor of the parent, and nothing blocked."""
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def die_with_parent(number: int) -> None:
+    """Have the kernel send this signal when the thread that forked this process ends; Linux only."""
+    _prctl(PR_SET_PDEATHSIG, number)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose parents die; Linux only."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def how_it_ended(status: int) -> str:
+    """A wait status in words."""
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"exited with {code}"
+    names = {known.value: f" ({known.name})" for known in signal.Signals}
+    return f"killed by signal {-code}{names.get(-code, '')}"
+
+
+def flush_streams() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # closed by a handler, or never there
+            stream.flush()
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

@@ -2,31 +2,25 @@
 
 - Each worker process leads a process group, so that a terminal's Ctrl-C comes once, forwarded by the supervisor.
 - A worker process dies with its supervisor: by signal on Linux, and everywhere because a pipe ends.
-- What `children.py` needs as well to fork in good order stands at the end.
 """
 
 import contextlib
-import ctypes
 import logging
 import os
 import select
 import signal
 import socket
-import sys
 import threading
-import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NoReturn
 
 from holdfast.clock import monotonic
+from holdfast.worker.children import die_with_parent, fork, how_it_ended, reset_signals, run_and_exit
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 ALLOWANCE = 5.0  # seconds that a worker may take to end once its grace is over
 QUICK_DEATH = 10.0  # a worker that lived longer than so many seconds is restarted at once
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0  # seconds before the second restart after quick deaths, and at most
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def run_processes(count: int, serve: Callable[[int], int | None], *, grace: float, log: logging.Logger) -> int:
@@ -154,7 +148,7 @@ class _Supervisor:
 
     def _note_death(self, post: _Post, pid: int, how: str) -> None:
         if self._kill_time is not None:
-            self._log.info("Worker process %s (process id %s) %s.", post.index, pid, how)
+            self._log.info("Worker process %s (process id %s) ended: %s.", post.index, pid, how)
             return
         quick = monotonic() - post.start_time < QUICK_DEATH
         post.quick_deaths = post.quick_deaths + 1 if quick else 0
@@ -163,7 +157,7 @@ class _Supervisor:
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(post.quick_deaths - 2, 10))
         post.start_time = monotonic() + pause
         self._log.error(
-            "Worker process %s (process id %s) %s unasked. It is restarted in %s s.", post.index, pid, how, pause
+            "Worker process %s (process id %s) ended unasked: %s. It is restarted in %s s.", post.index, pid, how, pause
         )
 
     def _kill_overdue(self) -> None:
@@ -182,73 +176,3 @@ def _exit_at_end_of(descriptor: int) -> None:
     """The supervisor holds the other end of this pipe and never writes."""
     os.read(descriptor, 1)
     os._exit(1)
-
-
-def fork() -> int:
-    """Fork. The child's signals are blocked until it calls `reset_signals`: none may meet its parent's handlers."""
-    flush_streams()  # what is buffered would else be written by both
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    pid = -1
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", DeprecationWarning
-            )  # from 3.12 on, of a fork beside threads: weighed, and meant
-            pid = os.fork()
-    finally:
-        if pid != 0:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-    return pid
-
-
-def run_and_exit(body: Callable[[], int | None]) -> NoReturn:
-    """In a forked process: run the body and exit with its result, never returning into the parent's frames."""
-    code = 1
-    try:
-        code = body() or 0
-    except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else int(error.code is not None)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        flush_streams()
-        os._exit(code)
-
-
-def reset_signals() -> None:
-    """In a forked process: no handler or wake-up descriptor of the parent, and nothing blocked."""
-    signal.set_wakeup_fd(-1)
-    for number in signal.valid_signals():
-        if callable(signal.getsignal(number)):
-            signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
-
-
-def die_with_parent(number: int) -> None:
-    """Have the kernel send this signal when the thread that forked this process ends; Linux only."""
-    _prctl(PR_SET_PDEATHSIG, number)
-
-
-def adopt_orphans() -> None:
-    """Become the parent of descendants whose parents die; Linux only."""
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def how_it_ended(status: int) -> str:
-    """A wait status in words."""
-    code = os.waitstatus_to_exitcode(status)
-    if code >= 0:
-        return f"exited with {code}"
-    names = {known.value: f" ({known.name})" for known in signal.Signals}
-    return f"killed by signal {-code}{names.get(-code, '')}"
-
-
-def flush_streams() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # closed by a handler, or never there
-            stream.flush()
-
-
-def _prctl(option: int, value: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
+from msgspec import Struct, structs
 from psycopg.rows import dict_row
 
 from holdfast.clock import Clock, monotonic
@@ -22,7 +23,7 @@ from holdfast.stores.contract import Claimed, Done, NewJob, QueueDeclared, Turn,
 from holdfast.stores.migrate import Migrations
 from holdfast.stores.postgres.connection import LOST, Connection, check_conninfo, one_line
 from holdfast.stores.postgres.watch import ChannelWatch
-from holdfast.stores.sql import SqlStore, encode_json
+from holdfast.stores.sql import SqlStore, decode_any, encode_json
 
 PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 STATEMENTS = {
@@ -30,6 +31,7 @@ STATEMENTS = {
 }
 TELL_EVERY = 0.005  # seconds between notifications of a queue by one process: NOTIFY makes commits wait for each other
 OLDEST_SERVER = 140000
+FIRST_OPTION = 4  # the options of a NewJob stand behind its queue, type, payload and key
 ABORT = "!abort"  # told in place of a queue's name, which cannot look like this
 
 
@@ -271,6 +273,7 @@ class PostgresStore(SqlStore):
         now = self.now()
         ids = [row["id"] for row in self.rows("next_ids", {"count": len(jobs)})]
         duplicates = self._take_keys(jobs, ids)
+        frames: dict[tuple[Any, ...], Frame] = {}
         added: list[Job] = []
         rows: dict[str, list[str]] = {}
         ready: list[str] = []
@@ -279,14 +282,13 @@ class PostgresStore(SqlStore):
             if index in duplicates:
                 added.append(duplicates[index])
                 continue
-            at, closes = self.placed(new, now)
-            rows.setdefault(new.queue, []).append(self._job_line(new, job_id, now, at))
-            if at <= now:
-                major, minor = self.rank(new.queue, new.priority, at)
-                ready.append(line(new.queue, major, minor, job_id, new.job_type, new.throttle_factor, closes, now))
-            else:
-                waiting.append(line(at, job_id, new.queue, closes))
-            added.append(self.job_added(new, job_id, now, at))
+            options = (new.queue, new.job_type, structs.astuple(new)[FIRST_OPTION:])
+            frame = frames.get(options)
+            if frame is None:
+                frame = frames[options] = self._frame(new, now)
+            rows.setdefault(new.queue, []).append(frame.job_line(job_id, new))
+            (ready if frame.due else waiting).append(f"{frame.before_id}{job_id}{frame.after_id}")
+            added.append(structs.replace(frame.job, id=job_id, job_key=new.job_key, payload=decode_any(new.payload)))
         for queue, lines in rows.items():
             self._copy("copy_jobs", lines, queue)
         self._copy("copy_ready", ready)
@@ -294,10 +296,21 @@ class PostgresStore(SqlStore):
         self.announce(sorted(rows))
         return added
 
-    def _job_line(self, new: NewJob, job_id: int, now: datetime, at: datetime) -> str:
+    def _frame(self, new: NewJob, now: datetime) -> "Frame":
+        at, closes = self.placed(new, now)
         zones = encode_json(new.time_windows).decode() if new.time_windows else None
-        head = (job_id, new.queue, new.job_type, new.job_key, now, new.retry_of, new.priority, new.throttle_factor, new.timeout, new.retries)
-        return line(*head, zones, new.expires_time, new.payload, at, now)
+        middle = line(now, new.retry_of, new.priority, new.throttle_factor, new.timeout, new.retries, zones, new.expires_time)
+        major, minor = self.rank(new.queue, new.priority, at)
+        due = at <= now
+        return Frame(
+            job=self.job_added(new, 0, now, at),
+            due=due,
+            head=line(new.queue, new.job_type)[:-1],
+            middle=middle[:-1],
+            tail=line(at, now),
+            before_id=line(new.queue, major, minor, "")[:-1] if due else line(at, "")[:-1],
+            after_id="\t" + (line(new.job_type, new.throttle_factor, closes, now) if due else line(new.queue, closes)),
+        )
 
     def _copy(self, name: str, lines: Sequence[str], queue: str = "") -> None:
         if lines:
@@ -401,6 +414,23 @@ class PostgresStore(SqlStore):
             "results": results,
             "now": now,
         }
+
+
+class Frame(Struct, frozen=True):
+    """What the COPY lines of jobs with the same options have in common."""
+
+    job: Job
+    due: bool
+    head: str
+    middle: str
+    tail: str
+    before_id: str
+    after_id: str
+
+    def job_line(self, job_id: int, new: NewJob) -> str:
+        key = "\\N" if new.job_key is None else _field(new.job_key)
+        payload = new.payload.replace("\\", "\\\\")
+        return f"{job_id}\t{self.head}\t{key}\t{self.middle}\t{payload}\t{self.tail}"
 
 
 def claimed_of(queue: str, cursor: psycopg.Cursor[Any]) -> list[Claimed]:
