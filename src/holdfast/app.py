@@ -30,6 +30,7 @@ from holdfast.jobs.states import STATUS
 from holdfast.stores.contract import Filter, NewJob, QueueDeclared, Store, TypeRow
 from holdfast.stores.open import open_store
 from holdfast.worker.handler import ISOLATIONS, Handler
+from holdfast.worker.signals import run_until_signal
 from holdfast.worker.worker import Worker, WorkerSettings
 
 UNSET: Any = msgspec.UNSET
@@ -313,10 +314,8 @@ class App:
         return Worker(self.store, self.handlers, self._settings(settings), self.clock, _version())
 
     def run_worker(self, **settings: Any) -> None:
-        """Work until `stop` is called from a signal handler, a second one hurrying it (C5)."""
-        from holdfast.worker.supervisor import serve_until_signal
-
-        serve_until_signal(self.worker_for_ever(**settings))
+        """Work until a signal ends it: SIGTERM or SIGINT asks, a second one hurries (C5)."""
+        run_until_signal(self.worker_for_ever(**settings))
 
     def worker_for_ever(self, **settings: Any) -> Worker:
         """A worker that waits for its database as long as it takes, from the start (C7)."""
@@ -339,14 +338,14 @@ class App:
         for name in given:
             if name not in known:
                 raise Invalid(f"worker: unknown setting {name!r}; known are {', '.join(sorted(known))}.")
-        values = {name: tuple(value) if name in ("queues", "labels") else value for name, value in given.items() if value is not None}
+        values: dict[str, Any] = {name: tuple(value) if name in ("queues", "labels") else value for name, value in given.items() if value is not None}
         concurrency = values.get("concurrency", 1)
         if not isinstance(concurrency, int) or concurrency < 1:
             raise Invalid(f"worker: concurrency={concurrency!r}; give a whole number, 1 or more.")
         for queue in values.get("queues", ()):
             check_name(queue, "Queue")
-        fixed = {"heartbeat": self.heartbeat, "lost_after": self.lost_after, "archive_after": self.archive_after}
-        return WorkerSettings(**values, **fixed)
+        values |= {"heartbeat": self.heartbeat, "lost_after": self.lost_after, "archive_after": self.archive_after}
+        return WorkerSettings(**values)
 
 
 class Queue:

@@ -1,5 +1,6 @@
 """Worker processes under a supervisor: restarted when they die, told to stop, never left behind."""
 
+import contextlib
 import os
 import re
 import signal
@@ -71,9 +72,11 @@ class Supervised:
         found = {}
         for path in self.folder.glob("[0-9]*.[0-9]*"):
             index, pid = path.name.split(".")
-            if "\n" in path.read_text() and psutil.pid_exists(int(pid)):
-                found[index] = psutil.Process(int(pid))
-        return {index: process for index, process in found.items() if not gone(process)}
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process = psutil.Process(int(pid))
+                if "\n" in path.read_text() and not gone(process):
+                    found[index] = process
+        return found
 
     def wait_for_workers(self, *indexes: str) -> dict[str, psutil.Process]:
         until(lambda: set(self.workers()) == set(indexes), f"workers {indexes}")

@@ -316,12 +316,15 @@ def _again(
     return _change(row, (step,), record, failures=failures, place_time=at, closes_time=closes, payload=payload)
 
 
-def _end(row: Row, error: JobError, outcome: Outcome, record: Record | None, failures: int) -> Change:
+def _end(
+    row: Row, error: JobError, outcome: Outcome, record: Record | None, failures: int, crashes: int | None = None
+) -> Change:
     """Through `error` to `final` in one transaction (J7)."""
     steps = [_step(row, Event.FAIL, error=error)] if row.state is State.RUNNING else []
     state = steps[-1].state if steps else row.state
     steps.append(Step(move(state, Event.END, row.id), row.attempt, outcome=outcome, error=error))
-    return _change(row, tuple(steps), record, failures=failures, losses=row.losses, crashes=row.crashes)
+    crashes = row.crashes if crashes is None else crashes
+    return _change(row, tuple(steps), record, failures=failures, losses=row.losses, crashes=crashes)
 
 
 def _loosen(row: Row, record: Record, at: datetime, now: datetime, losses: int = 0, crashes: int = 0) -> Change:
@@ -342,7 +345,7 @@ def _lose(row: Row, happening: Lost, rules: Rules, now: datetime) -> Change:
     if alone and rules.max_crashes is not None and crashes >= rules.max_crashes:
         text = f"its process died {crashes} times while it ran alone (max_crashes={rules.max_crashes})"
         error = JobError("Crashed", text, "crash")
-        return _end(row, error, Outcome.ERROR, Record(AttemptEnd.LOST, error), row.failures)
+        return _end(row, error, Outcome.ERROR, Record(AttemptEnd.LOST, error), row.failures, crashes)
     losses = max(row.losses + 1, ALONE_AFTER if alone else 0)
     return _loosen(row, Record(AttemptEnd.LOST), row.scheduled_run_time, now, losses=losses, crashes=crashes)
 

@@ -214,7 +214,12 @@ class Store(Protocol):
     patience: float | None
     pumps: int  # how many connections a worker's turn profits from
     listeners: list[Callable[[], None]]  # called in this process after jobs became due
-    generation: int  # how often it has connected
+    source: Any  # what the job values that it makes are to ask for more
+
+    @property
+    def generation(self) -> int:
+        """How often it has connected."""
+        ...
 
     def lock_path(self) -> str | None: ...
 

@@ -138,8 +138,10 @@ class Worker:
             self._hurry.wait(0.02)
         for runner in self.runners:
             runner.stop()
-        for thread in (*self.pumps, self.pulse, self.sweeper):
-            thread.close()
+        for pump in self.pumps:
+            pump.close()
+        self.pulse.close()
+        self.sweeper.close()
         self._watch.close()
         self.store.listeners.remove(self._on_change)
         if isinstance(self.clock, MovableClock):
@@ -163,6 +165,9 @@ class Worker:
 
     def wait_until_stopped(self) -> None:
         self._ended.wait()
+
+    def stopped(self, timeout: float) -> bool:
+        return self._ended.wait(timeout)
 
     def __enter__(self) -> "Worker":
         self.start()
@@ -378,8 +383,9 @@ class Pump(threading.Thread):
 
     def _collect(self) -> None:
         done, reports, ended = self.worker.take_finished()
-        for kept, new in zip(self._pending, (done, reports, ended), strict=True):
-            kept.extend(new)  # type: ignore[arg-type]
+        self._pending[0].extend(done)
+        self._pending[1].extend(reports)
+        self._pending[2].extend(ended)
 
     def _wants(self) -> tuple[list[Want], int]:
         """What to ask for: nothing while stopping, or when the last look found nothing and nobody called since."""

@@ -1,0 +1,176 @@
+"""Settings: flags over environment over `holdfast.toml`, as one frozen value.
+
+- A setting has one name: `lost_after` in the file is `HOLDFAST_LOST_AFTER` in the environment; `concurrency` in the
+  table `[worker]` is `HOLDFAST_WORKER_CONCURRENCY`.
+- Only the command line reads the file. What code passes to `App` wins over everything here.
+- A mistake is `Invalid` and says where it stands; a key that is not known also names the nearest one.
+"""
+
+import difflib
+import math
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.errors import Invalid
+
+FILE_NAME = "holdfast.toml"
+
+
+class Settings(Struct, frozen=True):
+    """What the surroundings say; None where they say nothing."""
+
+    url: str | None = None
+    instance: str | None = None
+    heartbeat: float | None = None
+    lost_after: float | None = None
+    worker_queues: tuple[str, ...] | None = None
+    worker_labels: tuple[str, ...] | None = None
+    worker_concurrency: int | None = None
+    worker_processes: int | None = None
+    worker_grace: float | None = None
+
+    def environment(self) -> dict[str, str]:
+        """As the variables that an `App` reads where its code gives nothing."""
+        values = {name: getattr(self, name) for name in ("url", "instance", "heartbeat", "lost_after")}
+        return {_variable(name): str(value) for name, value in values.items() if value is not None}
+
+
+def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> Settings:
+    """The settings in force. `flags` are by name, None where one was not given."""
+    text = None if file is None else read(file)
+    return resolve(flags, environment, text, str(file))
+
+
+def locate(given: Path | None, folder: Path) -> Path | None:
+    """The file to read: the given one, else the folder's own if it has one."""
+    if given is not None:
+        if not given.is_file():
+            raise Invalid(f"--config: there is no file {given}. Correct the path, or leave --config out.")
+        return given
+    own = folder / FILE_NAME
+    return own if own.is_file() else None
+
+
+def read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"{file} cannot be read: {error}.") from error
+
+
+def resolve(flags: Mapping[str, Any], environment: Mapping[str, str], text: str | None, file: str) -> Settings:
+    """`load` without I/O."""
+    values = {} if text is None else _from_file(text, file)
+    for name, check in KNOWN.items():
+        variable = _variable(name)
+        if environment.get(variable):
+            values[name] = check(environment[variable], f"Environment variable {variable}")
+    for name, value in flags.items():
+        if value is not None:
+            values[name] = KNOWN[name](value, f"--{name.removeprefix('worker_').replace('_', '-')}")
+    return Settings(**values)
+
+
+def _from_file(text: str, file: str) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Invalid(f"{file} is not valid TOML: {error}.") from error
+    values = {}
+    for key, value in _flat(content):
+        name = key.replace(".", "_")
+        if name not in KNOWN or key != _key(name):
+            raise Invalid(f"{file}: unknown key `{key}`; the nearest known one is `{_nearest(key)}`.")
+        values[name] = KNOWN[name](value, f"{file}: `{key}`")
+    return values
+
+
+def _flat(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Keys with their tables before them, without the tables that belong to builds."""
+    for key, value in content.items():
+        if key in TABLES_OF_BUILDS:
+            continue
+        if isinstance(value, dict) and value:
+            for inner, inner_value in value.items():
+                yield f"{key}.{inner}", inner_value
+        elif not (key == "worker" and value == {}):
+            yield key, value
+
+
+def _nearest(key: str) -> str:
+    known = [*map(_key, KNOWN), *TABLES_OF_BUILDS]
+    leaf = key.rpartition(".")[2]
+
+    def likeness(candidate: str) -> float:
+        pairs = ((key, candidate), (leaf, candidate.rpartition(".")[2]))
+        return max(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
+
+    return max(known, key=likeness)
+
+
+def _key(name: str) -> str:
+    return name.replace("worker_", "worker.", 1)
+
+
+def _variable(name: str) -> str:
+    return f"HOLDFAST_{name.upper()}"
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise Invalid(f"{where} is {value!r}; give a text that is not empty.")
+    return value
+
+
+def _seconds(value: Any, where: str) -> float:
+    seconds = _number(value, float)
+    if seconds is None or not 0 < seconds < math.inf:
+        raise Invalid(f"{where} is {value!r}; give a number of seconds above 0.")
+    return seconds
+
+
+def _grace(value: Any, where: str) -> float:
+    seconds = _number(value, float)
+    if seconds is None or not 0 <= seconds < math.inf:
+        raise Invalid(f"{where} is {value!r}; give a number of seconds, 0 or more.")
+    return seconds
+
+
+def _count(value: Any, where: str) -> int:
+    number = _number(value, int)
+    if number is None or number < 1:
+        raise Invalid(f"{where} is {value!r}; give a whole number, 1 or more.")
+    return number
+
+
+def _words(value: Any, where: str) -> tuple[str, ...]:
+    """A list, or words with commas between them."""
+    parts = [value] if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise Invalid(f"{where} is {value!r}; give a list of names.")
+    words = tuple(word.strip() for part in parts for word in part.split(","))
+    if not all(words):
+        raise Invalid(f"{where} is {value!r}, in which a name is empty.")
+    return words
+
+
+def _number[N: (int, float)](value: Any, kind: type[N]) -> N | None:
+    return None
+
+
+KNOWN: Mapping[str, Callable[[Any, str], Any]] = {
+    "url": _text,
+    "instance": _text,
+    "heartbeat": _seconds,
+    "lost_after": _seconds,
+    "worker_queues": _words,
+    "worker_labels": _words,
+    "worker_concurrency": _count,
+    "worker_processes": _count,
+    "worker_grace": _grace,
+}
+TABLES_OF_BUILDS = ("builds", "projects")
