@@ -52,7 +52,7 @@ class App:
     def __init__(
         self,
         db_config: str | Mapping[str, Any] | None = None,
-        name: str = "holdfast",
+        name: str | None = None,
         *,
         table_naming_strategy: Callable[[str, str], str] | None = None,
         heartbeat: float | None = None,
@@ -62,7 +62,7 @@ class App:
         payload_limit: int = payloads.MAX_BYTES,
         clock: Clock | None = None,
     ) -> None:
-        self.name = check_name(name, "Instance")
+        self.name = name = check_name(name or os.environ.get("HOLDFAST_INSTANCE") or "holdfast", "Instance")
         if name == "sqlite" or name.startswith("sqlite_"):
             raise Invalid(f"Instance name {name!r}: SQLite keeps names that begin with `sqlite_` to itself. Choose another.")
         self.db_config = db_config or os.environ.get("HOLDFAST_URL") or "sqlite:///holdfast.db"

@@ -1,7 +1,7 @@
 """Settings: flags over environment over `holdfast.toml`, as one frozen value.
 
 - A setting has one name: `lost_after` in the file is `HOLDFAST_LOST_AFTER` in the environment; `concurrency` in the
-  table `[worker]` is `HOLDFAST_WORKER_CONCURRENCY`.
+  table `[worker]` is `HOLDFAST_WORKER_CONCURRENCY`, and `worker_concurrency` here.
 - Only the command line reads the file. What code passes to `App` wins over everything here.
 - A mistake is `Invalid` and says where it stands; a key that is not known also names the nearest one.
 """
@@ -18,6 +18,7 @@ from msgspec import Struct
 from holdfast.errors import Invalid
 
 FILE_NAME = "holdfast.toml"
+TABLES_OF_BUILDS = ("builds", "projects")  # known, and read by the part that builds
 
 
 class Settings(Struct, frozen=True):
@@ -41,7 +42,7 @@ class Settings(Struct, frozen=True):
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> Settings:
     """The settings in force. `flags` are by name, None where one was not given."""
-    text = None if file is None else read(file)
+    text = None if file is None else _read(file)
     return resolve(flags, environment, text, str(file))
 
 
@@ -55,7 +56,7 @@ def locate(given: Path | None, folder: Path) -> Path | None:
     return own if own.is_file() else None
 
 
-def read(file: Path) -> str:
+def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -63,15 +64,16 @@ def read(file: Path) -> str:
 
 
 def resolve(flags: Mapping[str, Any], environment: Mapping[str, str], text: str | None, file: str) -> Settings:
-    """`load` without I/O."""
+    """`load` without I/O: `text` is what stands in the file."""
     values = {} if text is None else _from_file(text, file)
-    for name, check in KNOWN.items():
-        variable = _variable(name)
+    for key, check in KNOWN.items():
+        variable = _variable(_name(key))
         if environment.get(variable):
-            values[name] = check(environment[variable], f"Environment variable {variable}")
-    for name, value in flags.items():
-        if value is not None:
-            values[name] = KNOWN[name](value, f"--{name.removeprefix('worker_').replace('_', '-')}")
+            values[_name(key)] = check(environment[variable], f"Environment variable {variable}")
+    for key, check in KNOWN.items():
+        if flags.get(_name(key)) is not None:
+            flag = "--" + key.removeprefix("worker.").replace("_", "-")
+            values[_name(key)] = check(flags[_name(key)], flag)
     return Settings(**values)
 
 
@@ -82,38 +84,33 @@ def _from_file(text: str, file: str) -> dict[str, Any]:
         raise Invalid(f"{file} is not valid TOML: {error}.") from error
     values = {}
     for key, value in _flat(content):
-        name = key.replace(".", "_")
-        if name not in KNOWN or key != _key(name):
+        if key not in KNOWN:
             raise Invalid(f"{file}: unknown key `{key}`; the nearest known one is `{_nearest(key)}`.")
-        values[name] = KNOWN[name](value, f"{file}: `{key}`")
+        values[_name(key)] = KNOWN[key](value, f"{file}: `{key}`")
     return values
 
 
 def _flat(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Keys with their tables before them, without the tables that belong to builds."""
+    """Each key with its table before it."""
     for key, value in content.items():
-        if key in TABLES_OF_BUILDS:
+        if key in TABLES_OF_BUILDS or (key == "worker" and value == {}):
             continue
         if isinstance(value, dict) and value:
-            for inner, inner_value in value.items():
-                yield f"{key}.{inner}", inner_value
-        elif not (key == "worker" and value == {}):
+            yield from ((f"{key}.{inner}", below) for inner, below in value.items())
+        else:
             yield key, value
 
 
 def _nearest(key: str) -> str:
-    known = [*map(_key, KNOWN), *TABLES_OF_BUILDS]
-    leaf = key.rpartition(".")[2]
+    def likeness(known: str) -> float:
+        leaves = key.rpartition(".")[2], known.rpartition(".")[2]
+        return max(difflib.SequenceMatcher(None, *pair).ratio() for pair in ((key, known), leaves))
 
-    def likeness(candidate: str) -> float:
-        pairs = ((key, candidate), (leaf, candidate.rpartition(".")[2]))
-        return max(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
-
-    return max(known, key=likeness)
+    return max((*KNOWN, *TABLES_OF_BUILDS), key=likeness)
 
 
-def _key(name: str) -> str:
-    return name.replace("worker_", "worker.", 1)
+def _name(key: str) -> str:
+    return key.replace(".", "_")
 
 
 def _variable(name: str) -> str:
@@ -127,28 +124,38 @@ def _text(value: Any, where: str) -> str:
 
 
 def _seconds(value: Any, where: str) -> float:
-    seconds = _number(value, float)
-    if seconds is None or not 0 < seconds < math.inf:
+    seconds = _number(value)
+    if not 0 < seconds < math.inf:
         raise Invalid(f"{where} is {value!r}; give a number of seconds above 0.")
     return seconds
 
 
-def _grace(value: Any, where: str) -> float:
-    seconds = _number(value, float)
-    if seconds is None or not 0 <= seconds < math.inf:
+def _patience(value: Any, where: str) -> float:
+    seconds = _number(value)
+    if not 0 <= seconds < math.inf:
         raise Invalid(f"{where} is {value!r}; give a number of seconds, 0 or more.")
     return seconds
 
 
 def _count(value: Any, where: str) -> int:
-    number = _number(value, int)
-    if number is None or number < 1:
+    number = _number(value)
+    if not (1 <= number < math.inf and number.is_integer()):
         raise Invalid(f"{where} is {value!r}; give a whole number, 1 or more.")
-    return number
+    return int(number)
+
+
+def _number(value: Any) -> float:
+    """A number, also where the environment has it as text; not-a-number for anything else."""
+    if isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def _words(value: Any, where: str) -> tuple[str, ...]:
-    """A list, or words with commas between them."""
+    """A list of names, or names with commas between them."""
     parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
         raise Invalid(f"{where} is {value!r}; give a list of names.")
@@ -158,19 +165,14 @@ def _words(value: Any, where: str) -> tuple[str, ...]:
     return words
 
 
-def _number[N: (int, float)](value: Any, kind: type[N]) -> N | None:
-    return None
-
-
 KNOWN: Mapping[str, Callable[[Any, str], Any]] = {
     "url": _text,
     "instance": _text,
     "heartbeat": _seconds,
     "lost_after": _seconds,
-    "worker_queues": _words,
-    "worker_labels": _words,
-    "worker_concurrency": _count,
-    "worker_processes": _count,
-    "worker_grace": _grace,
+    "worker.queues": _words,
+    "worker.labels": _words,
+    "worker.concurrency": _count,
+    "worker.processes": _count,
+    "worker.grace": _patience,
 }
-TABLES_OF_BUILDS = ("builds", "projects")

@@ -305,7 +305,7 @@ class SqlStore(ABC):
             self._place(row, row.scheduled_run_time, None, now)
 
     def queues(self) -> Sequence[QueueRow]:
-        with self.work(write=False):
+        with self.lone():
             return self._read_queues()
 
     def _read_queues(self) -> list[QueueRow]:

@@ -27,6 +27,7 @@ from holdfast.worker.handler import CALL, Handler
 
 logger = logging.getLogger("holdfast.worker")
 End = Done | Report
+DEAF_AFTER = 5.0  # seconds a cancelled coroutine has to end
 STANDSTILL = 0.003  # seconds without a job begun after which more threads are called
 
 
@@ -150,11 +151,11 @@ class LoopRunner(Runner):
             end: End = attempt.returned(call, await _forward(context, coroutine, waiting_for), self.clock.monotonic() - call.began)
         except BaseException as error:
             end = attempt.raised(call, error, self.clock.monotonic() - call.began)
-        if self.live.get(call.id, (None,))[0] is call:
+        if self.live.get(call.id, (None,))[0] is call:  # else it was given up, and somebody else has told its end
             del self.live[call.id]
-        self.finished.append(end)
-        self.wake()
-        self._step_on()
+            self.finished.append(end)
+            self.wake()
+            self._step_on()
 
     def _watch(self, call: Claimed) -> None:
         """One timer for all: it fires at the earliest deadline and looks at everything that is live."""
@@ -172,8 +173,7 @@ class LoopRunner(Runner):
         now = self.clock.monotonic()
         for call, task in list(self.live.values()):
             if call.timeout is not None and not call.why and now >= call.began + call.timeout:
-                call.why = "timeout"
-                task.cancel()
+                self._end(call, task, "timeout", "")
         for call, _ in self.live.values():
             if not call.why:
                 self._watch(call)
@@ -184,10 +184,24 @@ class LoopRunner(Runner):
     def _cancel(self, job_id: int, attempt_number: int, why: str, actor: str) -> None:
         call, task = self.live.get(job_id, (None, None))
         if call is not None and task is not None and call.attempt == attempt_number and not call.why:
-            call.why, call.actor = why, actor
-            task.cancel()
+            self._end(call, task, why, actor)
         elif call is None:
             _cancel_in_backlog(self, job_id, attempt_number, why, actor)
+
+    def _end(self, call: Claimed, task: asyncio.Task[None], why: str, actor: str) -> None:
+        call.why, call.actor = why, actor
+        task.cancel()
+        self._loop.call_later(DEAF_AFTER, self._give_up, call)
+
+    def _give_up(self, call: Claimed) -> None:
+        """It does not listen to its cancellation: told as ended, and what it does from now on is nobody's."""
+        if self.live.get(call.id, (None,))[0] is call:
+            del self.live[call.id]
+            self.stuck += 1
+            logger.warning("Job %s (%s, attempt %s) ignores its cancellation after %s; it is given up.", call.id, call.job_type, call.attempt, call.why)
+            self.finished.append(attempt.ended(call, self.clock.monotonic() - call.began))
+            self.wake()
+            self._step_on()
 
     def stop(self) -> None:
         done = threading.Event()
@@ -204,8 +218,8 @@ class LoopRunner(Runner):
 
         async def wait() -> None:
             await asyncio.wait(tasks, timeout=1.5) if tasks else None
-            for call, _ in list(self.live.values()):  # ignores its cancellation: handed back all the same
-                self.finished.append(attempt.ended(call, self.clock.monotonic() - call.began))
+            for call, _ in list(self.live.values()):
+                self._give_up(call)
             done.set()
 
         self._tasks.add(self._loop.create_task(wait()))
@@ -399,7 +413,7 @@ def _call_in_context(call: Claimed, handler: Handler, arguments: dict[str, Any])
 class ProcessRunner(Runner):
     """Handlers in child processes: those with `isolation="process"`, and any job that must run alone (C3)."""
 
-    MOST = 64  # children at a time
+    MOST = 200  # children at a time
 
     def start(self) -> None:
         self._lock = threading.Lock()

@@ -10,11 +10,11 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Protocol
 
 from msgspec import Struct
 
-from holdfast.clock import Clock
+from holdfast.clock import Clock, monotonic
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.stores.contract import Store, WorkerRow
 from holdfast.worker import lockfile
@@ -23,7 +23,10 @@ logger = logging.getLogger("holdfast.sweeper")
 ABORT_PATIENCE = 10.0  # seconds a worker has to end a job that somebody wants to end (J10)
 SLICE = 20_000  # ids looked at in one search for forgotten jobs
 QUICK = 0.5  # seconds between looks at locks of workers on this machine
-ARCHIVE_EVERY = 10.0
+PARK_EVERY = 20.0
+ARCHIVE_EVERY = 60.0
+TIDY_EVERY = 50_000  # claims
+TIDY_LOOK = 1.0  # seconds between looks at the number of claims
 
 
 class Seen(Struct):
@@ -60,13 +63,39 @@ class Vigil:
         return lost
 
 
+class SweeperSettings(Protocol):
+    """What a sweeper needs to know of its worker's settings."""
+
+    @property
+    def heartbeat(self) -> float: ...
+
+    @property
+    def lost_after(self) -> float: ...
+
+    @property
+    def archive_after(self) -> float: ...
+
+    @property
+    def forgotten_after(self) -> float: ...
+
+
 class Sweeper(threading.Thread):
     """Sweeps periodically in a thread of its own, with a connection of its own."""
 
-    def __init__(self, settings: Any, clock: Clock, own_id: Callable[[], int], ask_judge: Callable[[list[int]], None], types: Sequence[str]) -> None:
+    def __init__(
+        self,
+        settings: SweeperSettings,
+        clock: Clock,
+        own_id: Callable[[], int],
+        claims: Callable[[], int],
+        ask_judge: Callable[[list[int]], None],
+        types: Sequence[str],
+    ) -> None:
         super().__init__(name="holdfast-sweeper", daemon=True)
         self._settings = settings
         self._own_id = own_id
+        self._claims = claims
+        self._seen_claims = self._tidied_claims = 0
         self._ask_judge = ask_judge
         self._types = types
         self._clock = clock
@@ -75,7 +104,7 @@ class Sweeper(threading.Thread):
         self._wake = threading.Event()
         self._closing = False
         self._slice = 0
-        self._next = {"beats": 0.0, "park": 0.0, "restore": 0.0, "archive": 0.0, "tidy": 0.0}
+        self._next = {"park": 0.0, "restore": 0.0, "archive": 0.0}
 
     def open(self, store: Store) -> "Sweeper":
         self.store = store
@@ -89,16 +118,19 @@ class Sweeper(threading.Thread):
         self.store.close()
 
     def run(self) -> None:
+        next_sweep = 0.0
         while not self._closing:
             try:
-                rest = self.sweep()
+                if monotonic() >= next_sweep:
+                    next_sweep = monotonic() + self.sweep()
+                self.tidy()
             except Unavailable as error:
                 logger.warning("Cannot sweep: %s", error)
-                rest = 1.0
+                next_sweep = monotonic() + 1.0
             except HoldfastError:
                 logger.exception("A sweep failed.")
-                rest = 1.0
-            self._wake.wait(rest)
+                next_sweep = monotonic() + 1.0
+            self._wake.wait(max(0.01, min(TIDY_LOOK, next_sweep - monotonic())))
 
     def sweep(self, everything: bool = False) -> float:
         """One round; the seconds until the next."""
@@ -114,10 +146,9 @@ class Sweeper(threading.Thread):
             self.store.shut()
         if pulse.undecided:
             self._ask_judge(list(self.store.undecided(self._types)))
-        self._now_and_then("park", 10.0, self.park, everything)
-        self._now_and_then("restore", self._settings.forgotten_after / 10, self.restore, everything)
+        self._now_and_then("park", PARK_EVERY, self.park, everything)
+        self._now_and_then("restore", 1.0 if self._slice else self._settings.forgotten_after / 2, self.restore, everything)
         self._now_and_then("archive", ARCHIVE_EVERY, self.archive, everything)
-        self._now_and_then("tidy", 5.0, self.tidy, everything)
         rest = QUICK if self.store.lock_path() else self._settings.heartbeat
         return rest if pulse.overdue_in is None else max(0.05, min(rest, pulse.overdue_in))
 
@@ -146,12 +177,19 @@ class Sweeper(threading.Thread):
         self._say(found, "jobs that nobody would have found are in line again")
 
     def archive(self) -> None:
-        self.store.archive(self._settings.archive_after)
+        if self.store.archive(self._settings.archive_after):
+            self._next["archive"] = 0.0  # there may be more
 
     def tidy(self) -> None:
-        told = self.store.tidy()
-        if told:
-            logger.warning("%s", told)
+        """After many claims, and when a burst of them is over: what they left in the way of the next ones is removed."""
+        claims = self._claims()
+        over = claims == self._seen_claims and claims > self._tidied_claims
+        self._seen_claims = claims
+        if over or claims - self._tidied_claims >= TIDY_EVERY:
+            self._tidied_claims = claims
+            told = self.store.tidy()
+            if told:
+                logger.warning("%s", told)
 
     def _now_and_then(self, name: str, every: float, action: Callable[[], None], now: bool) -> None:
         moment = self._clock.monotonic()

@@ -20,6 +20,7 @@ from msgspec import Struct
 from holdfast.clock import Clock, MovableClock, monotonic, sleep
 from holdfast.errors import HoldfastError, Invalid, Unavailable
 from holdfast.jobs.job import Job
+from holdfast.jobs.states import HandedBack
 from holdfast.stores.contract import Claimed, Done, Report, Store, Turn, TurnAnswer, Want, WorkerJoin
 from holdfast.worker import attempt
 from holdfast.worker.handler import Handler
@@ -82,7 +83,7 @@ class Worker:
         self.pumps = [Pump(self, index) for index in range(settings.pumps or store.pumps)]
         self.judge = Judge(handlers, self._read, self._judged)
         self.pulse = Pulse(self)
-        self.sweeper = Sweeper(settings, clock, lambda: self.id, self.judge.ask_about, self.types)
+        self.sweeper = Sweeper(settings, clock, lambda: self.id, lambda: self.attempts, self.judge.ask_about, self.types)
         self._lock_file: LockFile | None = None
 
     # Life
@@ -95,7 +96,7 @@ class Worker:
             self.processes.prepare()
         self.store = self._store.another(None)
         self.join()
-        self._watch = self.store.watch(self._on_change)
+        self._watch = self.store.watch(self._on_news)
         self.store.listeners.append(self._on_change)
         self.sweeper.open(self.store.another(None))
         for thread in (*self.pumps, self.pulse, self.sweeper):
@@ -106,6 +107,8 @@ class Worker:
 
     def join(self) -> None:
         """Take a new identity. Also after having been called lost: what is in hand then is stale."""
+        if self._lock_file:
+            self._lock_file.release()
         path = self.store.lock_path()
         self._lock_file = LockFile(path) if path else None
         settings = self.settings
@@ -182,9 +185,14 @@ class Worker:
         for pump in self.pumps:
             pump.wake.set()
 
-    def _on_change(self, abort: bool = True) -> None:
-        """Jobs became due, or (`abort`) somebody may want one to end."""
+    def _on_change(self) -> None:
+        """Something in this process made jobs due, or moved the clock."""
         self.pumps[0].look(promote=True)
+        self.pulse.wake.set()
+
+    def _on_news(self, abort: bool) -> None:
+        """The database was written to, perhaps by ourselves; `abort`: somebody may want a job to end."""
+        self.pumps[0].hear()
         if abort:
             self.pulse.wake.set()
 
@@ -317,11 +325,13 @@ class Pump(threading.Thread):
         self.rate = 0.0  # jobs finished per second, smoothed
         self._asked_at = 0.0
         self._look = True  # there may be due jobs
+        self._heard = False  # there may be, if it was somebody else who wrote
         self._look_again: float | None = None
         self._closing = False
         self._queues: deque[str] = deque()
         self._promote_at = 0.0
         self._generation = 0
+        self._measured = 0.0
         self._pending: tuple[list[Done], list[Report], list[int]] = ([], [], [])
 
     def look(self, promote: bool = False) -> None:
@@ -329,6 +339,11 @@ class Pump(threading.Thread):
         self._look = True
         if promote:
             self._promote_at = 0.0
+        self.wake.set()
+
+    def hear(self) -> None:
+        """Somebody wrote to the database."""
+        self._heard = True
         self.wake.set()
 
     def close(self) -> None:
@@ -391,6 +406,10 @@ class Pump(threading.Thread):
         """What to ask for: nothing while stopping, or when the last look found nothing and nobody called since."""
         worker = self.worker
         now = monotonic()
+        if self._heard:
+            self._heard = False
+            if self.store.changed():
+                self.look(promote=True)
         if self._look_again is not None and now >= self._look_again:
             self._look, self._look_again = True, None
         if now - self._asked_at >= worker.settings.poll and self.index == 0:
@@ -418,7 +437,7 @@ class Pump(threading.Thread):
         worker.stale += answer.stale
         if answer.claimed:
             worker.hand_out(answer.claimed)
-        self._measure(finished)
+        self._measure(len(turn.done) + sum(not isinstance(report.happening, HandedBack) for report in turn.reports))
         now = monotonic()
         if turn.promote:
             self._promote_at = now + min(worker.settings.poll, 3600.0 if answer.wake_in is None else answer.wake_in)
@@ -441,7 +460,7 @@ class Pump(threading.Thread):
 
     def _measure(self, finished: int) -> None:
         now = monotonic()
-        elapsed = now - getattr(self, "_measured", now - 1.0)
+        elapsed = now - self._measured
         if finished and elapsed > 0:
             self.rate += (finished / elapsed - self.rate) * min(1.0, elapsed / 0.05 + 0.1)
         elif elapsed > 0.5:
@@ -536,7 +555,7 @@ class Pulse(threading.Thread):
 
     def _hand_back_unbegun(self) -> None:
         """Quick jobs were expected and slow ones came: others may run what we did not get to."""
-        for runner in self.worker.runners:
+        for runner in (self.worker.loop, self.worker.threads):
             for call in runner.take_back(LONG_IN_BACKLOG):
                 self.worker.finished.append(attempt.handed_back(call))
                 self.worker.pumps[0].wake.set()

@@ -94,3 +94,9 @@ insert into {lease} (queue, worker, factor, deadline_time, ids) values (:queue, 
 
 -- name: drop_lease
 delete from {lease} where id = :id;
+
+-- name: vacuum_ready
+vacuum (truncate off, parallel 0, skip_locked) {ready};
+
+-- name: vacuum_lease
+vacuum (truncate off, parallel 0, skip_locked) {lease};

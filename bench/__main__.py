@@ -1,0 +1,251 @@
+"""`python -m bench`: measures this machine with a PostgreSQL and SQLite files of its own, prints one table, keeps it in a file.
+
+Runs of one group are interleaved (bare, ours, bare, ours …) and medians are taken: only ratios within a group mean anything.
+"""
+
+import argparse
+import contextlib
+import gc
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from msgspec import Struct
+from rich.console import Console
+
+from bench import beside, enqueueing, failures, footprint, latency
+from bench.execution import Run, execution, middle, raw_turns
+from bench.places import Place, Postgres, Sqlite
+from bench.report import Row, save, show
+from holdfast.stores.sqlite.connection import file_system_of
+
+
+class Scale(Struct, frozen=True):
+    """How much of everything."""
+
+    runs: int
+    jobs: int
+    singles: int
+    bulk: int
+    latencies: int
+    beside: int
+    idle: float
+    in_hand: int
+
+
+FULL = Scale(runs=3, jobs=100_000, singles=2_000, bulk=50_000, latencies=500, beside=1_000_000, idle=20, in_hand=20_000)
+QUICK = Scale(runs=1, jobs=20_000, singles=500, bulk=20_000, latencies=100, beside=200_000, idle=5, in_hand=5_000)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench")
+    parser.add_argument("--quick", action="store_true", help="a fifth of the size, each once: under three minutes")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="groups whose name begins so")
+    parser.add_argument("--runs", type=int, help="of every measurement (3)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to keep the result")
+    parser.add_argument("--list", action="store_true", help="the names of the groups")
+    arguments = parser.parse_args()
+    if arguments.list:
+        print("\n".join(name for name, _ in GROUPS))
+        return 0
+    chosen = [group for group in GROUPS if not arguments.only or group[0].startswith(tuple(arguments.only))]
+    if not chosen:
+        parser.error(f"no group begins with {', '.join(arguments.only)}; there are {', '.join(name for name, _ in GROUPS)}")
+    scale = QUICK if arguments.quick else FULL
+    if arguments.runs:
+        scale = Scale(**{**{name: getattr(scale, name) for name in Scale.__struct_fields__}, "runs": arguments.runs})
+    began = time.monotonic()
+    with places({name.rpartition("-")[2] for name, _ in chosen}) as found:
+        rows = [row for name, group in chosen for row in measured(name, group, found, scale)]
+    show(rows, f"Holdfast on this machine ({scale.runs} runs, medians, {time.monotonic() - began:.0f} s)")
+    kept = save(rows, "quick" if arguments.quick else "bench", {name: getattr(scale, name) for name in Scale.__struct_fields__}, arguments.json)
+    print(f"Kept in {kept.name}.")
+    return 0 if all(row.met is not False for row in rows) else 1
+
+
+@contextlib.contextmanager
+def places(names: set[str]) -> Iterator[dict[str, Place]]:
+    """The databases that are needed, gone afterwards however the run ends."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(1))
+    folder = real_folder()
+    found: dict[str, Place] = {}
+    try:
+        if "sqlite" in names:
+            found["sqlite"] = Sqlite(folder)
+        if "postgres" in names:
+            found["postgres"] = Postgres(folder)
+        yield found
+    finally:
+        for place in found.values():
+            place.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def real_folder() -> Path:
+    """A temporary folder on a disk: in memory a commit would cost nothing."""
+    for parent in (tempfile.gettempdir(), "/var/tmp", str(Path.cwd())):
+        if file_system_of(str(Path(parent).resolve())) not in ("tmpfs", "ramfs"):
+            break
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=parent))
+    folder.chmod(0o755)  # the server runs as another user
+    return folder
+
+
+def measured(name: str, group: Callable[..., list[Row]], found: dict[str, Place], scale: Scale) -> list[Row]:
+    """A group's rows; if it fails, one that says so."""
+    console, began = Console(stderr=True), time.monotonic()
+    place = found.get(name.rpartition("-")[2])
+    try:
+        rows = group(place, scale) if place else group(scale)
+    except Exception as error:
+        traceback.print_exc()
+        rows = [Row(name, "", None, failed=True, note=f"failed: {' '.join(str(error).split())[:300]}")]
+    console.print(f"{name}: {time.monotonic() - began:.0f} s", style="dim")
+    return rows
+
+
+def interleaved(runs: int, **kinds: Callable[[], Any]) -> dict[str, list[Any]]:
+    """Each kind so many times, in turns."""
+    samples: dict[str, list[Any]] = {name: [] for name in kinds}
+    for _ in range(runs):
+        for name, kind in kinds.items():
+            gc.collect()
+            samples[name].append(kind())
+    return samples
+
+
+def medians(runs: int, **kinds: Callable[[], Run]) -> dict[str, Run]:
+    return {name: middle(samples) for name, samples in interleaved(runs, **kinds).items()}
+
+
+def rate(measure: str, run: Run, reference: Run | None = None, name: str = "", **targets: float) -> Row:
+    base = reference.rate if reference else None
+    return Row(measure, "jobs/s", run.rate, base, name, worker_cpu=run.worker_cpu, server_cpu=run.server_cpu, memory=run.memory, **targets)
+
+
+def execute(place: Place, scale: Scale) -> list[Row]:
+    count = scale.jobs
+    kinds: dict[str, Callable[[], Run]] = {
+        "raw": lambda: raw_turns(place, count, 500),
+        "raw_100": lambda: raw_turns(place, count, 100),
+        "one": lambda: execution(place, count),
+        "threads": lambda: execution(place, count, job_type="thread_noop"),
+        "two": lambda: execution(place, count, 2),
+    }
+    if isinstance(place, Postgres):
+        kinds["one_pump"] = lambda: execution(place, count, pumps=1)
+        kinds["two_one_pump"] = lambda: execution(place, count, 2, pumps=1)
+    got, on = medians(scale.runs, **kinds), place.name
+    rows = [
+        rate(f"{on}: bare turn, batch 500", got["raw"]),
+        rate(f"{on}: bare turn, batch 100", got["raw_100"]),
+        rate(f"{on}: 1 worker, async no-op", got["one"], got["raw"], "bare turn"),
+        rate(f"{on}: 1 worker, thread no-op", got["threads"], got["one"], "async", at_least=0.6),
+    ]
+    if not isinstance(place, Postgres):
+        return [*rows, rate(f"{on}: 2 workers", got["two"], got["one"], "1 worker")]
+    rows += [
+        rate(f"{on}: 1 worker, 1 pump", got["one_pump"], got["raw"], "bare turn"),
+        rate(f"{on}: 2 workers", got["two"], got["one"], "1 worker", at_least=0.95),
+        rate(f"{on}: 2 workers, 1 pump each", got["two_one_pump"], got["one_pump"], "1 worker, 1 pump", at_least=1.15),
+        Row(f"{on}: server CPU, 1 worker", "µs/job", got["one"].server_cpu, at_most=30),
+    ]
+    return rows
+
+
+def wait(place: Place, scale: Scale) -> list[Row]:
+    kinds: dict[str, Callable[[], Any]] = {"another process": lambda: latency.from_another_process(place, scale.latencies)}
+    targets: dict[str, dict[str, float]] = {"another process": {}}
+    if not isinstance(place, Postgres):
+        kinds["the same process"] = lambda: latency.from_the_same_process(place, scale.latencies)
+        targets = {"another process": {"at_most": 5}, "the same process": {"at_most": 2}}
+    rows = []
+    for name, samples in interleaved(scale.runs, **kinds).items():
+        rows.append(Row(f"{place.name}: latency from {name}, p50", "ms", median(sample.p50 for sample in samples), **targets[name]))
+        rows.append(Row(f"{place.name}: latency from {name}, p99", "ms", median(sample.p99 for sample in samples)))
+    return rows
+
+
+def enqueue(place: Place, scale: Scale) -> list[Row]:
+    got = medians(
+        scale.runs,
+        bare=lambda: enqueueing.bare_one_at_a_time(place, scale.singles),
+        one=lambda: enqueueing.one_at_a_time(place, scale.singles),
+        threads=lambda: enqueueing.from_threads(place, scale.singles * 5, 50),
+        copy=lambda: enqueueing.bare_many(place, scale.bulk),
+        many=lambda: enqueueing.many(place, scale.bulk),
+    )
+    bulk = "COPY" if isinstance(place, Postgres) else "executemany"
+    return [
+        rate(f"{place.name}: enqueue, one at a time", got["one"], got["bare"], "INSERT", at_least=0.7),
+        rate(f"{place.name}: enqueue, 50 threads", got["threads"], got["one"], "one thread"),
+        rate(f"{place.name}: enqueue, 1,000 at a time", got["many"], got["copy"], bulk, at_least=0.4),
+    ]
+
+
+def stand_beside(place: Place, scale: Scale) -> list[Row]:
+    count = scale.jobs // 2
+    for kind in beside.KINDS:
+        beside.load_beside(place, kind, scale.beside, count)
+
+    def beside_of(kind: str) -> Callable[[], Run]:
+        return lambda: execution(place, count, source=kind)
+
+    got = medians(scale.runs, empty=lambda: execution(place, count), **{kind: beside_of(kind) for kind in beside.KINDS})
+    if isinstance(place, Postgres):
+        for kind in beside.KINDS:
+            place.drop(kind)
+    return [
+        rate(f"{place.name}: beside {scale.beside:,} {kind}", got[kind], got["empty"], "empty", at_least=0.85) for kind in beside.KINDS
+    ]
+
+
+def rest(place: Place, scale: Scale) -> list[Row]:
+    found = footprint.idle(place, scale.idle)
+    per_job = footprint.memory_per_job(place, scale.in_hand)
+    rows = [
+        Row(f"{place.name}: idle worker, memory", "MB", found.memory, at_most=60, memory=found.memory),
+        Row(f"{place.name}: idle worker, CPU", "% of a core", found.cpu, at_most=1),
+        Row(f"{place.name}: memory per job in hand", "bytes", per_job, at_most=2048),
+    ]
+    if isinstance(place, Postgres):
+        rows.append(Row(f"{place.name}: idle worker, queries", "per s", found.transactions, at_most=2))
+    return rows
+
+
+def take_over(place: Place, scale: Scale) -> list[Row]:
+    times = [failures.take_over(place) for _ in range(scale.runs)]
+    return [Row(f"{place.name}: take-over after kill -9", "s", median(times), at_most=3)]
+
+
+def restart(place: Postgres, scale: Scale) -> list[Row]:
+    times = [failures.restart(place, max(100_000, scale.jobs)) for _ in range(scale.runs)]
+    return [Row(f"{place.name}: full rate after a restart", "s", median(times), at_most=5)]
+
+
+def start(scale: Scale) -> list[Row]:
+    runs = max(5, scale.runs)
+    helped = footprint.help_time(runs)
+    rows = [Row("import holdfast, beyond a bare start", "ms", footprint.start_time("import holdfast", runs), at_most=150)]
+    if helped is None:
+        return [*rows, Row("holdfast --help", "ms", None, note="there is no command line yet")]
+    return [*rows, Row("holdfast --help", "ms", helped, at_most=400)]
+
+
+PER_PLACE = {"exec": execute, "latency": wait, "enqueue": enqueue, "beside": stand_beside, "idle": rest, "takeover": take_over}
+GROUPS: list[tuple[str, Callable[..., list[Row]]]] = [
+    *((f"{name}-{place}", group) for name, group in PER_PLACE.items() for place in ("postgres", "sqlite")),
+    ("restart-postgres", restart),
+    ("start", start),
+]
+
+if __name__ == "__main__":
+    sys.exit(main())

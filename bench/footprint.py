@@ -1,0 +1,78 @@
+"""What a worker costs while it waits, per job in its hand, and at its start."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+from msgspec import Struct
+
+from bench.places import Place, Postgres, load
+from bench.processes import ENVIRONMENT, ROOT, wait_for, workers
+
+
+class Idle(Struct, frozen=True):
+    """A worker with nothing to do."""
+
+    memory: float  # MB
+    cpu: float  # percent of a core
+    transactions: float  # per second, on PostgreSQL
+
+
+def idle(place: Place, seconds: float) -> Idle:
+    url = place.fresh()
+    load(url, 1)
+    with workers(url, place.folder, 1) as started:
+        marks = started[0].marks
+        assert marks
+        wait_for(lambda: marks.begun() == 1, 20, "the worker runs a first job", started)
+        time.sleep(3)
+        before = place.transactions() if isinstance(place, Postgres) else 0
+        cpu, began = started[0].cpu(), time.monotonic()
+        time.sleep(seconds)
+        after = place.transactions() if isinstance(place, Postgres) else 0
+        took = time.monotonic() - began
+        return Idle(started[0].memory(), (started[0].cpu() - cpu) / took * 100, (after - before) / took)
+
+
+def memory_per_job(place: Place, count: int) -> float:
+    """Bytes of resident memory for each sleeping job in hand, all of them in hand at once."""
+    url = place.fresh()
+    load(url, 1)
+    with workers(url, place.folder, count + 1, concurrency=count) as started:
+        marks = started[0].marks
+        assert marks
+        wait_for(lambda: marks.begun() == 1, 20, "the worker runs a first job", started)
+        before = started[0].memory()
+        load(url, count, "sleeper", seconds=300)
+        wait_for(lambda: marks.begun() == count, 60, f"{count} jobs in hand", started, every=0.1)
+        time.sleep(0.5)
+        found = (started[0].memory() - before) * 1e6 / count
+        started[0].kill()
+        return found
+
+
+def start_time(code: str, runs: int) -> float:
+    """Milliseconds to run a piece of Python beyond a bare interpreter's start."""
+    bare, ours = [], []
+    for _ in range(runs):
+        bare.append(_timed([sys.executable, "-c", "pass"]))
+        ours.append(_timed([sys.executable, "-c", code]))
+    return median(ours) - median(bare)
+
+
+def help_time(runs: int) -> float | None:
+    """Milliseconds of `holdfast --help`; None where there is no such command yet."""
+    program = Path(sys.executable).with_name("holdfast")
+    command = [str(program), "--help"] if program.exists() else [sys.executable, "-m", "holdfast.cli", "--help"]
+    done = subprocess.run(command, env=ENVIRONMENT, cwd=ROOT, capture_output=True, timeout=30, check=False)
+    if done.returncode or not done.stdout:
+        return None
+    return median(_timed(command) for _ in range(runs))
+
+
+def _timed(command: list[str]) -> float:
+    began = time.monotonic()
+    subprocess.run(command, env=ENVIRONMENT, cwd=ROOT, capture_output=True, timeout=30, check=True)
+    return (time.monotonic() - began) * 1000

@@ -1,0 +1,57 @@
+"""From the call of enqueue to the first line of the handler, on an idle worker: one job each 20 ms."""
+
+import json
+import time
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from bench.places import Place
+from bench.processes import Stalled, Started, wait_for, workers
+from bench.worker import bench_app, enqueue_steadily
+
+GAP = 0.02
+
+
+class Latency(Struct, frozen=True):
+    """Milliseconds."""
+
+    p50: float
+    p99: float
+
+
+def from_another_process(place: Place, count: int) -> Latency:
+    url = place.fresh()
+    with bench_app(url) as app, workers(url, place.folder, count) as started:
+        app.job_types["noop"].enqueue(i=count)
+        marks = started[0].marks
+        assert marks
+        wait_for(lambda: marks.counts[count] > 0, 20, "the worker runs a first job", started)
+        time.sleep(1)
+        began = enqueue_steadily(app, count, GAP)
+        return _measured(began, started, count)
+
+
+def from_the_same_process(place: Place, count: int) -> Latency:
+    url = place.fresh()
+    with workers(url, place.folder, count, 1, "--enqueue", str(count), "--gap", str(GAP)) as started:
+        marks = started[0].marks
+        assert marks
+        wait_for(lambda: marks.begun() == count, 30 + count * GAP, f"{count} jobs begun", started, every=0.2)
+        output = started[0].process.stdout
+        assert output
+        return _measured(json.loads(output.readline()), started, count)
+
+
+def _measured(began: Sequence[float], started: Sequence[Started], count: int) -> Latency:
+    marks = started[0].marks
+    assert marks
+    wait_for(lambda: marks.begun() == count, 20, f"{count} jobs begun", started, every=0.05)
+    return quantiles([(marks.times[number] - began[number]) * 1000 for number in range(count)])
+
+
+def quantiles(milliseconds: Sequence[float]) -> Latency:
+    if not milliseconds:
+        raise Stalled("no latency was measured")
+    ordered = sorted(milliseconds)
+    return Latency(ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))])

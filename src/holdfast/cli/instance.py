@@ -1,0 +1,83 @@
+"""Which instance a command works on, found without changing anything.
+
+With no name given it is the only instance of the database. A command that only looks never makes a file or an
+instance; those that set one up call it `holdfast`.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from holdfast.app import App
+from holdfast.clock import Clock
+from holdfast.config import Settings
+from holdfast.errors import Invalid, NotFound
+from holdfast.stores.contract import Store
+from holdfast.stores.open import open_store, resolve
+
+DEFAULT = "holdfast"
+
+
+@contextmanager
+def existing(settings: Settings) -> Iterator[App]:
+    """The app of an instance that is there; `NotFound` if none is, `Invalid` if there are several and none is named."""
+    with named(settings, choose(settings)) as app:
+        yield app
+
+
+def named(settings: Settings, name: str) -> App:
+    return App(settings.url, name, heartbeat=settings.heartbeat, lost_after=settings.lost_after)
+
+
+def choose(settings: Settings, *, sets_up: bool = False) -> str:
+    """The name of the instance; `sets_up` if it need not be there yet."""
+    url = database(settings)
+    found = [] if _is_missing(url) else _instances(url)
+    return pick(found, settings.instance, shown(url), sets_up)
+
+
+def pick(found: Sequence[str], wanted: str | None, url: str, sets_up: bool) -> str:
+    """The rule: the wanted one, else the only one."""
+    if wanted is not None and (sets_up or wanted in found):
+        return wanted
+    if wanted is not None:
+        there = f"It has {_listed(found)}." if found else "It has none."
+        raise NotFound(f"There is no instance `{wanted}` in {url}. {there} A worker, or `holdfast migrate`, sets one up.")
+    if len(found) > 1:
+        raise Invalid(f"{url} has several instances: {_listed(found)}. Name one with --instance or HOLDFAST_INSTANCE.")
+    if not found and not sets_up:
+        raise NotFound(f"There is no instance in {url}. Check the URL; a worker, or `holdfast migrate`, sets one up.")
+    return found[0] if found else DEFAULT
+
+
+def database(settings: Settings) -> str:
+    """The URL in force."""
+    return str(App(settings.url, DEFAULT).db_config)
+
+
+def open_as_is(settings: Settings, name: str) -> Store:
+    """The store of an instance, neither set up nor checked."""
+    return open_store(database(settings), name, Clock())
+
+
+def shown(url: str) -> str:
+    """The URL without its password."""
+    return re.sub(r"(?<=:)[^:/@]+(?=@)|(?<=password=)[^&\s]+", "…", url)
+
+
+def _is_missing(url: str) -> bool:
+    kind, path = resolve(url)
+    return kind == "sqlite" and path != ":memory:" and not os.path.exists(path)
+
+
+def _instances(url: str) -> Sequence[str]:
+    store = open_store(url, DEFAULT, Clock())
+    try:
+        return store.instances()
+    finally:
+        store.close()
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

@@ -1,0 +1,178 @@
+"""`holdfast jobs`: look at jobs, add them, end them, run them again."""
+
+import sys
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from holdfast import views
+from holdfast.cli.command import Call, command
+from holdfast.cli.output import say, say_json
+from holdfast.errors import Invalid
+from holdfast.jobs.job import Job, Outcome, State
+
+ON_SCREEN, FOR_PROGRAMS = 50, 1000  # jobs in a list unless --limit says otherwise
+
+Id = Annotated[int, typer.Argument(metavar="ID", help="The job's id.", show_default=False)]
+
+
+def add_to(root: typer.Typer) -> None:
+    group = typer.Typer(help="Jobs: look at them, add them, end them, run them again.")
+    verbs = {
+        "list": list_,
+        "show": show,
+        "history": history,
+        "attempts": attempts,
+        "enqueue": enqueue,
+        "abort": abort,
+        "retry": retry,
+    }
+    for name, function in verbs.items():
+        command(group, name)(function)
+    root.add_typer(group, name="jobs")
+
+
+def list_(
+    call: Call,
+    job_type: Annotated[str | None, typer.Option(help="Only jobs of this type.")] = None,
+    job_key: Annotated[str | None, typer.Option(help="Only jobs with this key.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Only jobs of this queue.")] = None,
+    state: Annotated[State | None, typer.Option(help="Only jobs in this state.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only jobs in this status: " + ", ".join(views.STATUSES) + ".")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help=f"How many.  [{ON_SCREEN}; with --json {FOR_PROGRAMS}]")] = None,
+    archive: Annotated[bool, typer.Option("--archive", help="Archived jobs too.")] = False,
+) -> None:
+    """The newest jobs, in all states."""
+    from holdfast.cli import instance, job_page, tables
+
+    most = limit or (FOR_PROGRAMS if call.json else ON_SCREEN)
+    wanted = {"job_type": job_type, "job_key": job_key, "queue": queue, "status": status, "archive": archive}
+    with instance.existing(call.settings()) as app:
+        found = app.find(state=None if state is None else state.value, limit=most + 1, **wanted)  # type: ignore[arg-type]
+        now = app.store.now()
+    jobs, more = found[:most], len(found) > most
+    if call.json:
+        say_json([views.job(job) for job in jobs])
+        return
+    tables.show(job_page.listing(jobs, now), empty="There are no such jobs.")
+    if more:
+        say(f"These are the newest {most}; --limit shows more.")
+
+
+def show(call: Call, job: Id) -> None:
+    """One job: its facts, its history and its attempts."""
+    from holdfast.cli import instance, job_page, tables
+
+    with instance.existing(call.settings()) as app:
+        found, moves, tries, now = app.get(job), app.history(job), app.attempts(job), app.store.now()
+    if call.json:
+        told = {"history": [views.move(move) for move in moves], "attempts": [views.attempt(each) for each in tries]}
+        say_json(views.job(found) | told)
+        return
+    tables.show(*job_page.page(found, moves, tries, now))
+
+
+def history(call: Call, job: Id) -> None:
+    """Every move of a job, with its cause and who caused it."""
+    from holdfast.cli import instance, job_page, tables
+
+    with instance.existing(call.settings()) as app:
+        moves = app.history(job)
+    if call.json:
+        say_json([views.move(move) for move in moves])
+        return
+    tables.show(job_page.history(moves))
+
+
+def attempts(call: Call, job: Id) -> None:
+    """Every attempt of a job, with its error and traceback."""
+    from holdfast.cli import instance, job_page, tables
+
+    with instance.existing(call.settings()) as app:
+        tries = app.attempts(job)
+    if call.json:
+        say_json([views.attempt(each) for each in tries])
+    elif tries:
+        tables.show(*job_page.attempts_(tries))
+    else:
+        say(f"Job {job} was not attempted yet.")
+
+
+def enqueue(
+    call: Call,
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", show_default=False)],
+    job_type: Annotated[str, typer.Argument(metavar="JOB_TYPE", show_default=False)],
+    payload: Annotated[str, typer.Argument(metavar="[PAYLOAD]", help="Arguments as a JSON object; - reads them.")] = "{}",
+    key: Annotated[str | None, typer.Option(help="The job's key: one living job for each type and key.")] = None,
+    delay: Annotated[float | None, typer.Option(help="Seconds from now.")] = None,
+    at: Annotated[str | None, typer.Option(help="When, as 2026-12-24T18:00:00Z.")] = None,
+    priority: Annotated[float | None, typer.Option(help="Lower is more urgent.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Seconds for each attempt.")] = None,
+    retries: Annotated[int | None, typer.Option(help="How often an error is retried.")] = None,
+    on_duplicate: Annotated[str | None, typer.Option(help="When the key is taken: return, raise or replace.")] = None,
+) -> None:
+    """Add a job. A key that a living job has gives that job."""
+    from holdfast.cli import instance
+
+    arguments = _arguments(sys.stdin.read() if payload == "-" else payload)
+    options = {"job_key": key, "delay": delay, "scheduled_run_time": _time(at), "priority": priority, "timeout": timeout}
+    options |= {"retries": retries, "on_duplicate": on_duplicate}
+    given = {name: value for name, value in options.items() if value is not None}
+    with instance.existing(call.settings()) as app:
+        job = app.enqueue(queue, job_type, arguments, **given)
+    if call.json:
+        say_json(views.job(job))
+    elif job.duplicate:
+        say(f"Job {job.id} ({job.job_type}) has this key already and is `{job.state}`.")
+    else:
+        say(f"Job {job.id} ({job.job_type}) is enqueued on {job.queue}.")
+
+
+def abort(call: Call, job: Id) -> None:
+    """End a job. One that runs is ended by its worker, within 10 s."""
+    from holdfast.cli import instance
+
+    with instance.existing(call.settings()) as app:
+        ended = app.abort(job, actor=instance.actor())
+    if call.json:
+        say_json(views.job(ended))
+    elif ended.outcome is Outcome.ABORTED:
+        say(f"Job {ended.id} ({ended.job_type}) is aborted.")
+    else:
+        say(f"Job {ended.id} ({ended.job_type}) runs; its worker is asked to end it.")
+
+
+def retry(call: Call, job: Id) -> None:
+    """Run a final job again: a new job of the same type, key and payload."""
+    from holdfast.cli import instance
+
+    with instance.existing(call.settings()) as app:
+        new = app.retry(job, actor=instance.actor())
+    if call.json:
+        say_json(views.job(new))
+    else:
+        say(f"Job {new.id} ({new.job_type}) is enqueued on {new.queue}; it repeats job {job}.")
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise Invalid(f"The payload is not JSON: {error}. Write it as '{{\"name\": \"value\"}}'.") from error
+    if not isinstance(found, dict):
+        raise Invalid(f"The payload is {text.strip()[:40]!r}; it must be a JSON object, the names and values of the arguments.")
+    return found
+
+
+def _time(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise Invalid(f"--at is {text!r}; write a time as 2026-12-24T18:00:00Z.") from error
+    if found.tzinfo is None:
+        raise Invalid(f"--at is {text!r}, without a time zone; write {text}Z for UTC, or an offset as +02:00.")
+    return found

@@ -1,0 +1,103 @@
+"""Tables for people, drawn with rich.
+
+- On a terminal they fit its width: what is too long is cut, except in columns that must stay whole.
+- In a pipe or a file there are no boxes and no colours, and nothing is cut.
+- No text is read as markup.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from rich import box
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.output import say, visible
+
+WIDTH_OF_A_PIPE = 4000
+UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
+COLOURS = {
+    "initial": "cyan",
+    "running": "yellow",
+    "error": "magenta",
+    "success": "green",
+    "failed": "red",
+    "aborted": "red",
+}
+
+
+def console() -> Console:
+    """Standard output as it is: a terminal of some width, or something else."""
+    out = Console(highlight=False, emoji=False, markup=False)
+    if not out.is_terminal:
+        out.width = WIDTH_OF_A_PIPE
+    return out
+
+
+def show(*parts: RenderableType, empty: str = "") -> None:
+    """Print the parts below each other; a table without rows is the sentence `empty`."""
+    out = console()
+    for part in parts:
+        if isinstance(part, Table) and not part.row_count and empty:
+            say(empty)
+        else:
+            out.print(part)
+
+
+def listing(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str | Text]],
+    *,
+    whole: Collection[str] = (),
+    right: Collection[str] = (),
+) -> Table:
+    """A table with a row for each thing. Columns in `whole` are never cut."""
+    table = Table(box=box.SIMPLE_HEAD if console().is_terminal else None, pad_edge=False, header_style="bold")
+    for header in headers:
+        table.add_column(header, no_wrap=header in whole, justify="right" if header in right else "left")
+    for row in rows:
+        table.add_row(*(cell(value) for value in row))
+    return table
+
+
+def facts(pairs: Sequence[tuple[str, str | Text]]) -> Table:
+    """Names and values below each other; long values go on in the next line."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in pairs:
+        table.add_row(name, value if isinstance(value, Text) else Text(visible(value)))
+    return table
+
+
+def cell(value: str | Text) -> Text:
+    """A value on one line, cut where its column ends."""
+    text = value.copy() if isinstance(value, Text) else Text(visible(" ".join(value.split())))
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
+
+
+def coloured(words: str, kind: str) -> Text:
+    return Text(words, style=COLOURS.get(kind, ""))
+
+
+def relative(moment: datetime, now: datetime) -> str:
+    """`3 min ago` or `in 3 min`."""
+    seconds = (moment - now).total_seconds()
+    if abs(seconds) < 1:
+        return "now"
+    return f"in {span(seconds)}" if seconds > 0 else f"{span(-seconds)} ago"
+
+
+def span(seconds: float) -> str:
+    """A duration in the one unit that suits it."""
+    for size, unit in UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
+
+
+def moment(value: datetime) -> str:
+    """A time of UTC to the millisecond."""
+    return value.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")

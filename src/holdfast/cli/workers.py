@@ -1,0 +1,41 @@
+"""`holdfast workers`: who is working."""
+
+import typer
+
+from holdfast import views
+from holdfast.cli.command import Call, command
+from holdfast.cli.output import say_json
+
+
+def add_to(root: typer.Typer) -> None:
+    group = typer.Typer(help="Workers: who is working.")
+    command(group, "list")(list_)
+    root.add_typer(group, name="workers")
+
+
+def list_(call: Call) -> None:
+    """Every live worker, the newest first."""
+    from holdfast.cli import instance, tables
+
+    with instance.existing(call.settings()) as app:
+        found = sorted(app.store.workers(), key=lambda row: -row.id)
+        now = app.store.now()
+    if call.json:
+        say_json([views.worker(row) for row in found])
+        return
+    headers = ("id", "name", "queues", "types", "slots", "labels", "started", "last beat", "")
+    rows = [
+        (
+            str(row.id),
+            row.name,
+            ", ".join(row.queues),
+            str(len(row.types)),
+            str(row.concurrency),
+            ", ".join(row.labels),
+            tables.relative(row.start_time, now),
+            tables.relative(row.beat_time, now),
+            "stopping" if row.stopping else "",
+        )
+        for row in found
+    ]
+    tables.show(tables.listing(headers, rows, whole=("id",), right=("id", "types", "slots")), empty="No worker is alive.")

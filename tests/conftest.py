@@ -1,0 +1,110 @@
+"""What every test of the stores stands on: both databases, a clock that is moved by hand, and Apps that are closed again.
+
+- `url` runs a test once on SQLite (a file of its own) and once on PostgreSQL (a database per test process).
+- `instance` is a name that no other test uses, which is cheaper than a database for each test.
+"""
+
+import itertools
+import os
+import string
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import App
+from holdfast.clock import MovableClock
+from holdfast.stores.contract import QueueDeclared, Store, TypeRow
+from holdfast.stores.open import open_store
+from tests.postgres_on_demand import Guard, server_in
+from tests.postgres_server import Server
+from tests.raw_sql import RawSql
+
+GUARD = pytest.StashKey[Guard]()
+FOLDER = "holdfast_postgres"
+names = ("t" + "".join(letters) for letters in itertools.product(string.ascii_lowercase, repeat=4))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "broken_on_purpose: leaves a database behind that breaks the invariants")
+    if not hasattr(config, "workerinput") and not config.option.collectonly:
+        config.stash[GUARD] = Guard()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """pytest-xdist: tell each worker process where the run's PostgreSQL is."""
+    node.workerinput[FOLDER] = str(node.config.stash[GUARD].folder)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if GUARD in config.stash:
+        config.stash[GUARD].close()
+
+
+@pytest.fixture(scope="session")
+def postgres(pytestconfig: pytest.Config) -> Server:
+    """The PostgreSQL server of this run."""
+    told = getattr(pytestconfig, "workerinput", None)
+    return server_in(Path(told[FOLDER]) if told else pytestconfig.stash[GUARD].folder)
+
+
+@pytest.fixture(scope="session")
+def postgres_url(postgres: Server) -> str:
+    """A database that only this test process uses."""
+    return postgres.create(f"tests_{os.getpid()}")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database: each test runs on both."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/jobs.db"
+    found: str = request.getfixturevalue("postgres_url")
+    return found
+
+
+@pytest.fixture
+def instance() -> str:
+    return next(names)
+
+
+@pytest.fixture
+def clock() -> MovableClock:
+    return MovableClock()
+
+
+@pytest.fixture
+def app(url: str, instance: str, clock: MovableClock) -> Iterator[Callable[..., App]]:
+    """Makes Apps on this test's database and instance; each call is a program of its own."""
+    made: list[App] = []
+
+    def make(name: str = instance, **settings: Any) -> App:
+        made.append(App(settings.pop("db_config", url), name=name, **{"clock": clock, **settings}))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def store(url: str, instance: str, clock: MovableClock) -> Iterator[Store]:
+    """An opened store whose instance has a queue `mail` with the job types `send` and `print`."""
+    opened = open_store(url, instance, clock)
+    opened.set_up()
+    types = [TypeRow(job_type=name, queue="mail", has_handler=True) for name in ("send", "print")]
+    opened.register([QueueDeclared("mail", f"{instance}_mail")], types)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def sql(url: str, instance: str, request: pytest.FixtureRequest) -> Iterator[RawSql]:
+    """Plain SQL on this test's database, past Holdfast."""
+    if "store" in request.fixturenames:
+        request.getfixturevalue("store")
+    opened = RawSql(url, instance)
+    yield opened
+    opened.close()

@@ -1,0 +1,126 @@
+"""What must hold over a store at any moment between two transactions, checked by plain SQL.
+
+The numbers are those of the fault list: I1 no accepted job is lost; I2 at most one live attempt owns a job; I3 a final
+row never changes; I4 at most one living job per type and key; I7 every job is final, running, or can be found by
+somebody; I9 `attempt` is what the records of attempts say.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tests.raw_sql import RawSql
+
+Row = dict[str, Any]
+IS_SET_UP = {
+    False: "select 1 as found from sqlite_master where name = :table",
+    True: "select 1 as found from pg_class where relname = :table",
+}
+
+
+def check_invariants(
+    url: str, instance: str, accepted: Iterable[int] = (), final_before: Mapping[int, Row] | None = None
+) -> None:
+    """Raises AssertionError naming the invariant and the job. `final_before`: what `final_rows` gave earlier."""
+    sql = RawSql(url, instance)
+    try:
+        Invariants(sql).check(accepted, final_before or {})
+    finally:
+        sql.close()
+
+
+def final_rows(url: str, instance: str) -> dict[int, Row]:
+    """Every final row, live or archived, as it is now."""
+    sql = RawSql(url, instance)
+    try:
+        return Invariants(sql).finals()
+    finally:
+        sql.close()
+
+
+class Invariants:
+    """One look at everything an instance holds, under one snapshot."""
+
+    def __init__(self, sql: RawSql) -> None:
+        self.sql = sql
+        with sql.transaction():
+            if not sql(IS_SET_UP[sql.postgres], table=f"{sql.instance}__queue"):
+                self.jobs, self.archive, self.hints, self.keys, self.leases, self.attempts = {}, {}, {}, [], [], []
+                return
+            self.jobs: dict[int, Row] = {row["id"]: row for row in sql("select * from {job}")}
+            self.archive: dict[int, Row] = {row["id"]: row for row in sql("select * from {archive}")}
+            self.orders = {row["name"]: row["claim_order"] for row in sql("select * from {queue}")}
+            self.hints = {name: sql(f"select * from {{{name}}}") for name in ("ready", "waiting", "parked", "undecided")}
+            self.keys = sql("select * from {key}")
+            self.leases = sql("select * from {lease}")
+            self.attempts = sql("select * from {attempt} order by job, attempt")
+
+    def check(self, accepted: Iterable[int], final_before: Mapping[int, Row]) -> None:
+        for job_id in accepted:
+            assert job_id in self.jobs or job_id in self.archive, f"I1: job {job_id} was accepted and is gone"
+        assert not self.jobs.keys() & self.archive.keys(), "J3: a job is live and archived at once"
+        self.owners()
+        finals = self.finals()
+        for job_id, row in final_before.items():
+            assert finals.get(job_id) == row, f"I3: final job {job_id} changed"
+        self.living_keys()
+        self.places()
+        self.records()
+
+    def finals(self) -> dict[int, Row]:
+        found = {job_id: row for job_id, row in self.jobs.items() if row["state"] == "final"}
+        for job_id, row in self.archive.items():
+            found[job_id] = {name: value for name, value in row.items() if name != "archive_time"}
+        return found
+
+    def owners(self) -> None:
+        leased: dict[int, set[int | None]] = {}
+        for lease in self.leases:
+            assert (lease["worker"] is None) == (lease["deadline_time"] is not None), f"I2: lease {lease} has no owner"
+            for job_id in lease["ids"] if self.sql.postgres else json.loads(lease["ids"]):
+                leased.setdefault(job_id, set()).add(lease["worker"])
+        for job_id, row in self.jobs.items():
+            if row["situation"] == "held":
+                assert row["worker"] is not None, f"I2: job {job_id} is held by nobody"
+                assert leased.get(job_id, set()) & {None, row["worker"]}, f"I2: held job {job_id} has no lease"
+            if row["situation"] == "loose":
+                assert row["worker"] is None, f"I2: loose job {job_id} still names worker {row['worker']}"
+
+    def living_keys(self) -> None:
+        living = [row for row in self.jobs.values() if row["state"] != "final" and row["job_key"] is not None]
+        pairs = Counter((row["job_type"], row["job_key"]) for row in living)
+        assert all(count == 1 for count in pairs.values()), f"I4: two living jobs share a key: {pairs.most_common(1)}"
+        held = {(row["job_type"], row["job_key"], row["id"]) for row in self.keys}
+        assert held == {(row["job_type"], row["job_key"], row["id"]) for row in living}, "I4: keys and rows disagree"
+
+    def places(self) -> None:
+        found: dict[int, list[str]] = {}
+        for name, hints in self.hints.items():
+            for hint in hints:
+                row = self.jobs.get(hint["id"])
+                if row is not None and self._agrees(name, hint, row):
+                    found.setdefault(row["id"], []).append(name)
+        for job_id, row in self.jobs.items():
+            free = row["state"] != "final" and row["situation"] in (None, "loose")
+            places = found.get(job_id, [])
+            assert len(places) == free, f"I7: job {job_id} ({row['state']}, {row['situation']}) is found in {places}"
+
+    def _agrees(self, name: str, hint: Row, row: Row) -> bool:
+        if name == "waiting":
+            return bool(hint["wake_time"] == row["scheduled_run_time"])
+        if name != "ready":
+            return bool(hint["job_type"] == row["job_type"])
+        wanted = row["scheduled_run_time"].timestamp() if self.sql.postgres else float(row["scheduled_run_time"])
+        order = (row["priority"], wanted) if self.orders[row["queue"]] == "priority" else (wanted, row["priority"])
+        return (hint["major"], hint["minor"]) == order
+
+    def records(self) -> None:
+        kept: dict[int, list[int]] = {}
+        for record in self.attempts:
+            kept.setdefault(record["job"], []).append(record["attempt"])
+        for job_id, row in {**self.jobs, **self.archive}.items():
+            records = kept.get(job_id, [])
+            assert records == list(range(1, len(records) + 1)), f"I9: job {job_id} has records of attempts {records}"
+            plain = row["situation"] == "held" or row["outcome"] == "success"
+            assert row["attempt"] == len(records) + plain, f"I9: job {job_id} has attempt {row['attempt']}, records {records}"

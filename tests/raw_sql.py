@@ -1,0 +1,78 @@
+"""A stranger's connection to the database: plain SQL past Holdfast, in the words of either dialect.
+
+Statements write parameters as `:name`, and `{job}` or `{queue:mail}` for the instance's and a queue's tables.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import apsw
+import psycopg
+import pytest
+
+PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
+SLOT = re.compile(r"\{(queue:)?(\w+)\}")
+
+
+class RawSql:
+    """One connection outside of any store. Autocommit, except inside `transaction()`."""
+
+    def __init__(self, url: str, instance: str) -> None:
+        self.instance = instance
+        self.postgres = url.startswith("postgresql")
+        self.connection: Any
+        if self.postgres:
+            self.connection = psycopg.connect(url, autocommit=True)
+        else:
+            self.connection = apsw.Connection(url.removeprefix("sqlite:///"))
+            self.connection.set_busy_timeout(5000)
+
+    def __call__(self, statement: str, **parameters: Any) -> list[dict[str, Any]]:
+        """Run a statement; its rows, if it has any."""
+        text = SLOT.sub(self._table, statement)
+        if self.postgres:
+            text = PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
+            cursor = self.connection.execute(text, parameters, prepare=False)
+            if cursor.description is None:
+                return []
+            names = [column.name for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor]
+        cursor = self.connection.cursor()
+        cursor.row_trace = lambda cursor, row: dict(zip((column[0] for column in cursor.get_description()), row, strict=True))
+        return list(cursor.execute(text, parameters))
+
+    def value(self, statement: str, **parameters: Any) -> Any:
+        """The only value of the only row."""
+        ((found,),) = [tuple(row.values()) for row in self(statement, **parameters)]
+        return found
+
+    def _table(self, match: re.Match[str]) -> str:
+        return f'"{self.instance}_{match[2]}"' if match[1] else f'"{self.instance}__{match[2]}"'
+
+    def row(self, job_id: int) -> dict[str, Any]:
+        """Every column of a job's row."""
+        (found,) = self("select * from {job} where id = :id", id=job_id)
+        return found
+
+    @contextmanager
+    def refused(self, match: str = "") -> Iterator[None]:
+        """What is done inside must be refused by the law of the database, not for a mistake in the statement."""
+        expected = psycopg.IntegrityError if self.postgres else apsw.ConstraintError
+        with pytest.raises(expected, match=match):
+            yield
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """The connection inside a transaction of its own; an exception rolls it back."""
+        self.connection.execute("begin" if self.postgres else "begin immediate")
+        try:
+            yield self.connection
+        except BaseException:
+            self.connection.execute("rollback")
+            raise
+        self.connection.execute("commit")
+
+    def close(self) -> None:
+        self.connection.close()
