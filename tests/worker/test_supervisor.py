@@ -20,12 +20,12 @@ PATIENCE = 60.0  # how long a test waits for what must happen, however busy the 
 
 # Each worker process writes its number to `<index>.<process id>`, then a line for each signal that it gets.
 PROGRAM = """
-import logging, os, pathlib, signal, sys, threading
+import logging, os, pathlib, signal, sys
+from holdfast.clock import sleep
 from holdfast.worker import supervisor
 from holdfast.worker.children import Nursery
 
 folder, count, grace = pathlib.Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-ended = threading.Event()
 
 def record(index, text):
     with open(folder / f"{index}.{os.getpid()}", "a") as file:
@@ -36,13 +36,11 @@ def stop_on_signals(index, needed=1):
     def note(number, frame):
         got.append(number)
         record(index, signal.Signals(number).name + "\\n")
-        if len(got) >= needed:
-            ended.set()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, note)
     record(index, f"{os.getpid()}\\n")
-    while not ended.wait(0.01):
-        pass
+    while len(got) < needed:
+        sleep(0.01)
 
 def serve(index):
     stop_on_signals(index)
@@ -227,12 +225,12 @@ def test_workers_do_not_outlive_a_supervisor_that_is_killed(supervise: Supervise
 WITH_CHILD = """
 def perform(request):
     record(request.decode(), f"{os.getpid()}\\n")
-    ended.wait()
+    sleep(600)
 
 def serve(index):
     nursery = Nursery(perform, print)
     nursery.run(1, str(index).encode())
-    ended.wait()
+    sleep(600)
 """
 
 

@@ -22,8 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = commands()(given or ["--help"], prog_name="holdfast", standalone_mode=False)
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
-        path = "holdfast" if context is None else context.command_path
-        complain(f"{error.format_message().strip().rstrip('.')}. `{path} --help` tells what it takes.")
+        text = error.format_message().strip()
+        end = "" if text.endswith((".", "?")) else "."
+        complain(f"{text}{end} `{'holdfast' if context is None else context.command_path} --help` tells what it takes.")
         code = error.exit_code
     sys.exit(code or 0)
 
@@ -31,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def commands() -> typer.Typer:
     """The tree of commands."""
     # Help in rich's boxes would take 150 ms longer.
-    root = typer.Typer(help="Durable jobs on SQLite and PostgreSQL.", epilog=SETTINGS, add_completion=False, rich_markup_mode=None)
+    root = typer.Typer(
+        help="Durable jobs on SQLite and PostgreSQL.", epilog=SETTINGS, add_completion=False, rich_markup_mode=None
+    )
     for noun in (worker, jobs, queues, workers, migrate, doctor, version):
         noun.add_to(root)
     return root

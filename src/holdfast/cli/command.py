@@ -56,6 +56,14 @@ def command(group: typer.Typer, name: str) -> Callable[[Function], Function]:
     return decorate
 
 
+def noun(root: typer.Typer, name: str, purpose: str, verbs: Mapping[str, Function]) -> None:
+    """Add a noun with its verbs."""
+    group = typer.Typer(help=purpose)
+    for verb, function in verbs.items():
+        command(group, verb)(function)
+    root.add_typer(group, name=name)
+
+
 def _shared() -> list[Parameter]:
     """The fields of `Call` as parameters of a function."""
     hints = get_type_hints(Call, include_extras=True)

@@ -4,6 +4,7 @@ With no name given it is the only instance of the database. A command that only 
 instance; those that set one up call it `holdfast`.
 """
 
+import getpass
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -33,7 +34,10 @@ def named(settings: Settings, name: str) -> App:
 def choose(settings: Settings, *, sets_up: bool = False) -> str:
     """The name of the instance; `sets_up` if it need not be there yet."""
     url = database(settings)
-    found = [] if _is_missing(url) else _instances(url)
+    missing = _missing_file(url)
+    if missing is not None and not sets_up:
+        raise NotFound(f"There is no SQLite file {missing}. Check the URL; a worker, or `holdfast migrate`, makes one.")
+    found = _instances(url) if missing is None else []
     return pick(found, settings.instance, shown(url), sets_up)
 
 
@@ -43,7 +47,9 @@ def pick(found: Sequence[str], wanted: str | None, url: str, sets_up: bool) -> s
         return wanted
     if wanted is not None:
         there = f"It has {_listed(found)}." if found else "It has none."
-        raise NotFound(f"There is no instance `{wanted}` in {url}. {there} A worker, or `holdfast migrate`, sets one up.")
+        raise NotFound(
+            f"There is no instance `{wanted}` in {url}. {there} A worker, or `holdfast migrate`, sets one up."
+        )
     if len(found) > 1:
         raise Invalid(f"{url} has several instances: {_listed(found)}. Name one with --instance or HOLDFAST_INSTANCE.")
     if not found and not sets_up:
@@ -61,14 +67,24 @@ def open_as_is(settings: Settings, name: str) -> Store:
     return open_store(database(settings), name, Clock())
 
 
+def actor() -> str:
+    """Who acts, for the history of a job."""
+    try:
+        return f"cli:{getpass.getuser()}"
+    except (KeyError, OSError):  # a container's user may have no name
+        return f"cli:{os.getuid()}"
+
+
 def shown(url: str) -> str:
     """The URL without its password."""
     return re.sub(r"(?<=:)[^:/@]+(?=@)|(?<=password=)[^&\s]+", "…", url)
 
 
-def _is_missing(url: str) -> bool:
+def _missing_file(url: str) -> str | None:
     kind, path = resolve(url)
-    return kind == "sqlite" and path != ":memory:" and not os.path.exists(path)
+    if kind != "sqlite" or path == ":memory:" or os.path.exists(path):
+        return None
+    return os.path.abspath(path)
 
 
 def _instances(url: str) -> Sequence[str]:

@@ -6,14 +6,13 @@ from datetime import datetime
 from typing import Any
 
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli import tables
 from holdfast.cli.output import paragraph, visible
-from holdfast.jobs.job import Attempt, Job, JobError, Move, Situation, State
+from holdfast.jobs.job import Attempt, Job, JobError, Move, Situation
 
 LONGEST_ERROR = 60  # characters of an error in the list
 
@@ -34,13 +33,20 @@ def listing(jobs: Sequence[Job], now: datetime) -> Table:
         )
         for job in jobs
     ]
-    return tables.listing(headers, rows, whole=("id", "state", "when"), right=("id", "attempt"))
+    return tables.listing(
+        headers, rows, whole=("id", "state", "when"), right=("id", "attempt"), spare=("queue", "attempt")
+    )
 
 
 def page(job: Job, moves: Sequence[Move], attempts: Sequence[Attempt], now: datetime) -> list[RenderableType]:
     """Everything about one job."""
     title = Text.assemble((f"Job {job.id}", "bold"), "  ", visible(job.job_type), "  ", state(job))
-    parts: list[RenderableType] = [title, tables.facts(_facts(job, now)), Text("\nHistory", style="bold"), history(moves)]
+    parts: list[RenderableType] = [
+        title,
+        tables.facts(_facts(job, now)),
+        Text("\nHistory", style="bold"),
+        history(moves),
+    ]
     if attempts:
         parts += [Text("\nAttempts", style="bold"), *attempts_(attempts)]
     return parts
@@ -59,7 +65,13 @@ def history(moves: Sequence[Move]) -> Table:
         )
         for move in moves
     ]
-    return tables.listing(("time", "from", "to", "attempt", "cause", "by"), rows, whole=("time", "to"), right=("attempt",))
+    return tables.listing(
+        ("time", "from", "to", "attempt", "cause", "by"),
+        rows,
+        whole=("time", "to"),
+        right=("attempt",),
+        spare=("from", "attempt"),
+    )
 
 
 def attempts_(attempts: Sequence[Attempt]) -> list[RenderableType]:
@@ -68,7 +80,7 @@ def attempts_(attempts: Sequence[Attempt]) -> list[RenderableType]:
     for attempt in attempts:
         parts.append(_attempt_line(attempt))
         if attempt.error is not None:
-            parts.append(Padding(Text(visible(f"{attempt.error.type}: {attempt.error.message}")), (0, 0, 0, 4)))
+            parts.append(tables.indented(Text(visible(f"{attempt.error.type}: {attempt.error.message}"))))
         if attempt.traceback:
             parts.append(_traceback(attempt.traceback))
     return parts
@@ -84,10 +96,10 @@ def state(job: Job) -> Text:
 
 
 def when(job: Job, now: datetime) -> str:
-    """What is told of its time: when it is wanted, since when it runs, when it ended."""
+    """What is told of its time: when it is wanted, since when somebody has it, when it ended."""
     if job.end_time is not None:
         return tables.relative(job.end_time, now)
-    if job.state is State.RUNNING and job.start_time is not None:
+    if job.situation in (Situation.HELD, Situation.WAITING) and job.start_time is not None:
         return f"for {tables.span(max(0.0, (now - job.start_time).total_seconds()))}"
     if job.scheduled_run_time <= now:
         return f"due {tables.relative(job.scheduled_run_time, now)}"
@@ -100,7 +112,7 @@ def _facts(job: Job, now: datetime) -> list[tuple[str, str | Text]]:
         ("job_key", job.job_key),
         ("queue", job.queue),
         ("status", job.status),
-        ("attempt", f"{job.attempt} ({job.failures} failed, {_limit(job.retries)} retries allowed)"),
+        ("attempt", f"{job.attempt} ({job.failures} failed, retries {_limit(job.retries)})"),
         ("lost", f"{job.losses} times in a row, {job.crashes} of them alone" if job.losses or job.crashes else None),
         ("priority", f"{job.priority:g}"),
         ("timeout", "none" if job.timeout is None else tables.span(job.timeout)),
@@ -133,7 +145,7 @@ def _spent(job: Job) -> str:
 
 
 def _limit(retries: int | None) -> str:
-    return "any number of" if retries is None else str(retries)
+    return "without limit" if retries is None else str(retries)
 
 
 def _json(value: Any) -> str:
@@ -159,6 +171,4 @@ def _attempt_line(attempt: Attempt) -> Text:
 
 def _traceback(text: str) -> RenderableType:
     shown = Text(visible(text.rstrip()), overflow="fold")
-    if tables.console().is_terminal:
-        return Padding(Panel(shown, border_style="dim"), (0, 0, 0, 4))
-    return Padding(shown, (0, 0, 0, 4))
+    return tables.indented(Panel(shown, border_style="dim") if tables.console().is_terminal else shown)

@@ -8,10 +8,10 @@ import msgspec
 import typer
 
 from holdfast import views
-from holdfast.cli.command import Call, command
+from holdfast.cli.command import Call, Function, noun
 from holdfast.cli.output import say, say_json
 from holdfast.errors import Invalid
-from holdfast.jobs.job import Job, Outcome, State
+from holdfast.jobs.job import Outcome, State
 
 ON_SCREEN, FOR_PROGRAMS = 50, 1000  # jobs in a list unless --limit says otherwise
 
@@ -19,8 +19,7 @@ Id = Annotated[int, typer.Argument(metavar="ID", help="The job's id.", show_defa
 
 
 def add_to(root: typer.Typer) -> None:
-    group = typer.Typer(help="Jobs: look at them, add them, end them, run them again.")
-    verbs = {
+    verbs: dict[str, Function] = {
         "list": list_,
         "show": show,
         "history": history,
@@ -29,9 +28,7 @@ def add_to(root: typer.Typer) -> None:
         "abort": abort,
         "retry": retry,
     }
-    for name, function in verbs.items():
-        command(group, name)(function)
-    root.add_typer(group, name="jobs")
+    noun(root, "jobs", "Jobs: look at them, add them, end them, run them again.", verbs)
 
 
 def list_(
@@ -40,8 +37,12 @@ def list_(
     job_key: Annotated[str | None, typer.Option(help="Only jobs with this key.")] = None,
     queue: Annotated[str | None, typer.Option(help="Only jobs of this queue.")] = None,
     state: Annotated[State | None, typer.Option(help="Only jobs in this state.")] = None,
-    status: Annotated[str | None, typer.Option(help="Only jobs in this status: " + ", ".join(views.STATUSES) + ".")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help=f"How many.  [{ON_SCREEN}; with --json {FOR_PROGRAMS}]")] = None,
+    status: Annotated[
+        str | None, typer.Option(help="Only jobs in this status: " + ", ".join(views.STATUSES) + ".")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help=f"How many.  [{ON_SCREEN}; with --json {FOR_PROGRAMS}]")
+    ] = None,
     archive: Annotated[bool, typer.Option("--archive", help="Archived jobs too.")] = False,
 ) -> None:
     """The newest jobs, in all states."""
@@ -104,7 +105,7 @@ def enqueue(
     call: Call,
     queue: Annotated[str, typer.Argument(metavar="QUEUE", show_default=False)],
     job_type: Annotated[str, typer.Argument(metavar="JOB_TYPE", show_default=False)],
-    payload: Annotated[str, typer.Argument(metavar="[PAYLOAD]", help="Arguments as a JSON object; - reads them.")] = "{}",
+    payload: Annotated[str, typer.Argument(metavar="PAYLOAD", help="Arguments as a JSON object; - reads them.")] = "{}",
     key: Annotated[str | None, typer.Option(help="The job's key: one living job for each type and key.")] = None,
     delay: Annotated[float | None, typer.Option(help="Seconds from now.")] = None,
     at: Annotated[str | None, typer.Option(help="When, as 2026-12-24T18:00:00Z.")] = None,
@@ -117,7 +118,13 @@ def enqueue(
     from holdfast.cli import instance
 
     arguments = _arguments(sys.stdin.read() if payload == "-" else payload)
-    options = {"job_key": key, "delay": delay, "scheduled_run_time": _time(at), "priority": priority, "timeout": timeout}
+    options = {
+        "job_key": key,
+        "delay": delay,
+        "scheduled_run_time": _time(at),
+        "priority": priority,
+        "timeout": timeout,
+    }
     options |= {"retries": retries, "on_duplicate": on_duplicate}
     given = {name: value for name, value in options.items() if value is not None}
     with instance.existing(call.settings()) as app:
@@ -160,9 +167,11 @@ def _arguments(text: str) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise Invalid(f"The payload is not JSON: {error}. Write it as '{{\"name\": \"value\"}}'.") from error
+        raise Invalid(f'The payload is not JSON: {error}. Write it as \'{{"name": "value"}}\'.') from error
     if not isinstance(found, dict):
-        raise Invalid(f"The payload is {text.strip()[:40]!r}; it must be a JSON object, the names and values of the arguments.")
+        raise Invalid(
+            f"The payload is {text.strip()[:40]!r}; it must be a JSON object, the names and values of the arguments."
+        )
     return found
 
 

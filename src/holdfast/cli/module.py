@@ -14,12 +14,16 @@ from holdfast.errors import HoldfastError, Invalid
 def import_app(call: Call, settings: Settings, target: str) -> App:
     """The app at `module:name`. What its code leaves open comes from the settings, through the environment."""
     if call.url is not None:
-        raise Invalid(f"--url beside {target}: the code says which database. Leave --url out, or set HOLDFAST_URL for code that names none.")
+        raise Invalid(
+            f"--url beside {target}: the code says which database. Leave --url out, or set HOLDFAST_URL for code that names none."
+        )
     os.environ.update(settings.environment())
     path, _, name = target.partition(":")
     app = _attribute(_module(path, target), name or "app", target)
     if call.instance is not None and app.name != call.instance:
-        raise Invalid(f"--instance {call.instance}: {target} is instance `{app.name}` by its code. Leave --instance out.")
+        raise Invalid(
+            f"--instance {call.instance}: {target} is instance `{app.name}` by its code. Leave --instance out."
+        )
     return app
 
 
@@ -39,7 +43,9 @@ def _module(path: str, target: str) -> ModuleType:
             "statement would and start in the folder that holds it, for example `holdfast worker shop:app`."
         ) from error
     except Exception as error:
-        raise Invalid(f"{target} cannot be imported: {type(error).__qualname__}: {error}. --debug shows where.") from error
+        raise Invalid(
+            f"{target} cannot be imported: {type(error).__qualname__}: {error}. --debug shows where."
+        ) from error
 
 
 def _attribute(module: ModuleType, name: str, target: str) -> App:
@@ -47,6 +53,10 @@ def _attribute(module: ModuleType, name: str, target: str) -> App:
     if isinstance(found, App):
         return found
     apps = [known for known, value in vars(module).items() if isinstance(value, App)]
-    cure = f"It has {', '.join(f'`{module.__name__}:{known}`' for known in apps)}." if apps else "Make one with holdfast.App(…)."
+    cure = (
+        f"It has {', '.join(f'`{module.__name__}:{known}`' for known in apps)}."
+        if apps
+        else "Make one with holdfast.App(…)."
+    )
     what = f"has no `{name}`" if found is None else f"has a `{name}` that is no App but a {type(found).__qualname__}"
     raise Invalid(f"{target}: module `{module.__name__}` {what}. {cure}")

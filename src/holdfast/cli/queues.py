@@ -5,17 +5,15 @@ from typing import Annotated, Any
 import typer
 
 from holdfast import views
-from holdfast.cli.command import Call, command
+from holdfast.cli.command import Call, Function, noun
 from holdfast.cli.output import say, say_json
 
 Name = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False)]
 
 
 def add_to(root: typer.Typer) -> None:
-    group = typer.Typer(help="Queues: how full they are, pause and resume.")
-    for name, function in {"list": list_, "pause": pause, "resume": resume}.items():
-        command(group, name)(function)
-    root.add_typer(group, name="queues")
+    verbs: dict[str, Function] = {"list": list_, "pause": pause, "resume": resume}
+    noun(root, "queues", "Queues: how full they are, pause and resume.", verbs)
 
 
 def list_(call: Call) -> None:
@@ -24,13 +22,16 @@ def list_(call: Call) -> None:
 
     with instance.existing(call.settings()) as app:
         counts = app.store.counts()
-        found = [views.queue(row, counts[row.name]) for row in app.store.queues()]
+        found = [views.queue(row, counts.get(row.name, {})) for row in app.store.queues()]
     if call.json:
         say_json(found)
         return
     headers = ("queue", *views.STATUSES, "limit", "order", "")
     rows = [_cells(queue) for queue in found]
-    tables.show(tables.listing(headers, rows, right=(*views.STATUSES, "limit")), empty="There are no queues yet.")
+    tables.show(
+        tables.listing(headers, rows, right=(*views.STATUSES, "limit"), spare=("limit", "order")),
+        empty="There are no queues yet.",
+    )
 
 
 def pause(call: Call, queue: Name) -> None:
@@ -49,7 +50,9 @@ def _set(call: Call, queue: str, *, paused: bool) -> None:
     with instance.existing(call.settings()) as app:
         act = app.pause if paused else app.resume
         act(queue, actor=instance.actor())
-        shape = next(views.queue(row, app.store.counts()[queue]) for row in app.store.queues() if row.name == queue)
+        shape = next(
+            views.queue(row, app.store.counts().get(queue, {})) for row in app.store.queues() if row.name == queue
+        )
     if call.json:
         say_json(shape)
     else:

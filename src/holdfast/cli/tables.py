@@ -5,17 +5,21 @@
 - No text is read as markup.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+from typing import Literal
 
 from rich import box
 from rich.console import Console, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.output import say, visible
 
 WIDTH_OF_A_PIPE = 4000
+NARROW = 80
+LEAST_WIDTH = 4
 UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 COLOURS = {
     "initial": "cyan",
@@ -47,17 +51,23 @@ def show(*parts: RenderableType, empty: str = "") -> None:
 
 def listing(
     headers: Sequence[str],
-    rows: Sequence[Sequence[str | Text]],
+    rows: Iterable[Sequence[str | Text]],
     *,
     whole: Collection[str] = (),
     right: Collection[str] = (),
+    spare: Collection[str] = (),
 ) -> Table:
-    """A table with a row for each thing. Columns in `whole` are never cut."""
-    table = Table(box=box.SIMPLE_HEAD if console().is_terminal else None, pad_edge=False, header_style="bold")
-    for header in headers:
-        table.add_column(header, no_wrap=header in whole, justify="right" if header in right else "left")
+    """A table with a row for each thing. `whole` columns are never cut, `spare` ones are left out of a narrow terminal."""
+    out = console()
+    kept = [index for index, header in enumerate(headers) if out.width >= NARROW or header not in spare]
+    table = Table(
+        box=box.SIMPLE_HEAD if out.is_terminal else None, show_edge=False, pad_edge=False, header_style="bold"
+    )
+    for header in (headers[index] for index in kept):
+        justify: Literal["left", "right"] = "right" if header in right else "left"
+        table.add_column(header, no_wrap=header in whole, justify=justify, min_width=min(LEAST_WIDTH, len(header)))
     for row in rows:
-        table.add_row(*(cell(value) for value in row))
+        table.add_row(*(cell(row[index]) for index in kept))
     return table
 
 
@@ -78,6 +88,10 @@ def cell(value: str | Text) -> Text:
     return text
 
 
+def indented(part: RenderableType) -> RenderableType:
+    return Padding(part, (0, 0, 0, 4), expand=False)
+
+
 def coloured(words: str, kind: str) -> Text:
     return Text(words, style=COLOURS.get(kind, ""))
 
@@ -95,7 +109,9 @@ def span(seconds: float) -> str:
     for size, unit in UNITS:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
+    if seconds >= 1:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    return f"{seconds * 1000:.3g} ms"
 
 
 def moment(value: datetime) -> str:

@@ -16,7 +16,9 @@ def add_to(root: typer.Typer) -> None:
 
     @root.callback()
     def everywhere(
-        version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_tell, help="Show the version.")] = False,
+        version: Annotated[
+            bool, typer.Option("--version", is_eager=True, callback=_tell, help="Show the version.")
+        ] = False,
     ) -> None: ...
 
 

@@ -3,14 +3,12 @@
 import typer
 
 from holdfast import views
-from holdfast.cli.command import Call, command
+from holdfast.cli.command import Call, noun
 from holdfast.cli.output import say_json
 
 
 def add_to(root: typer.Typer) -> None:
-    group = typer.Typer(help="Workers: who is working.")
-    command(group, "list")(list_)
-    root.add_typer(group, name="workers")
+    noun(root, "workers", "Workers: who is working.", {"list": list_})
 
 
 def list_(call: Call) -> None:
@@ -38,4 +36,7 @@ def list_(call: Call) -> None:
         )
         for row in found
     ]
-    tables.show(tables.listing(headers, rows, whole=("id",), right=("id", "types", "slots")), empty="No worker is alive.")
+    tables.show(
+        tables.listing(headers, rows, whole=("id",), right=("id", "types", "slots"), spare=("types", "labels")),
+        empty="No worker is alive.",
+    )

@@ -205,7 +205,7 @@ class SqlStore(ABC):
 
     def _replace(self, job_id: int, new: NewJob) -> None:
         """Other payload, times and options for a job still `initial`; a claim wins over it (Q5)."""
-        self._drop_hints([job_id])
+        self._drop_hints([job_id], unbegun=True)
         row = self._lock([job_id]).get(job_id)
         if row is None or row.state is not State.INITIAL:
             return
@@ -695,10 +695,10 @@ class SqlStore(ABC):
     def instant(self, at: datetime) -> float:
         """The moment as the number that stands in `ready`."""
 
-    def _drop_hints(self, ids: Sequence[int]) -> None:
-        """Before the row is locked, as a claim does it."""
+    def _drop_hints(self, ids: Sequence[int], unbegun: bool = False) -> None:
+        """Before the row is locked, as a claim does it. `unbegun`: only of jobs that are still `initial`."""
         for row in self.rows("jobs_by_id", {"ids": self.pack(ids)}):
-            if row["state"] == "final" or row["situation"] in ("held", "waiting"):
+            if row["state"] == "final" or row["situation"] in ("held", "waiting") or (unbegun and row["state"] != "initial"):
                 continue
             job = self._row_of(row)
             major, minor = self.rank(job.queue, job.priority, job.scheduled_run_time)

@@ -31,6 +31,7 @@ STATEMENTS = {
 }
 TELL_EVERY = 0.005  # seconds between notifications of a queue by one process: NOTIFY makes commits wait for each other
 OLDEST_SERVER = 140000
+KEY_TRIES = 100  # how often a key that comes and goes is asked for
 FIRST_OPTION = 4  # the options of a NewJob stand behind its queue, type, payload and key
 ABORT = "!abort"  # told in place of a queue's name, which cannot look like this
 
@@ -287,7 +288,7 @@ class PostgresStore(SqlStore):
         waiting: list[str] = []
         for index, (new, job_id) in enumerate(zip(jobs, ids, strict=True)):
             if index in duplicates:
-                added.append(duplicates[index])
+                added.append(duplicates[index])  # type: ignore[arg-type]
                 continue
             options = (new.queue, new.job_type, structs.astuple(new)[FIRST_OPTION:])
             frame = frames.get(options)
@@ -300,6 +301,8 @@ class PostgresStore(SqlStore):
             self._copy("copy_jobs", lines, queue)
         self._copy("copy_ready", ready)
         self._copy("copy_waiting", waiting)
+        for index in (index for index, job in duplicates.items() if job is None):
+            added[index] = self.insert([jobs[index]])[0]
         self.announce(sorted(rows))
         return added
 
@@ -324,36 +327,46 @@ class PostgresStore(SqlStore):
             with self.connection.database.cursor() as cursor, cursor.copy(self.text(name, queue).encode()) as copy:
                 copy.write("".join(lines))
 
-    def _take_keys(self, jobs: Sequence[NewJob], ids: Sequence[int]) -> dict[int, Job]:
-        """Keys first, so that a duplicate does not break the transaction. The duplicates by position."""
+    def _take_keys(self, jobs: Sequence[NewJob], ids: Sequence[int]) -> dict[int, Job | None]:
+        """Keys first, so that a duplicate does not break the transaction. The duplicates by position (see `_losers`)."""
         keyed = sorted((new.job_type, new.job_key, job_id) for new, job_id in zip(jobs, ids, strict=True) if new.job_key is not None)
+        taken: set[int] = set()
+        holders: dict[tuple[str, str], int] = {}
+        open_ = keyed
+        for _ in range(KEY_TRIES):
+            if not open_:
+                break
+            types, keys, wanted = (list(column) for column in zip(*open_, strict=True))
+            params = {"types": types, "keys": keys, "ids": wanted}
+            taken |= {row["id"] for row in self.rows("take_keys", params)}
+            if len(taken) == len(keyed):
+                return {}
+            # A holder that ended between the two statements is neither: its key is free, and asked for again.
+            holders |= {(row["job_type"], row["job_key"]): row["id"] for row in self.rows("key_holders", params)}
+            open_ = [entry for entry in open_ if entry[2] not in taken and entry[:2] not in holders]
         if not keyed:
             return {}
-        types, keys, wanted = (list(column) for column in zip(*keyed, strict=True))
-        params = {"types": types, "keys": keys, "ids": wanted}
-        taken = {row["id"] for row in self.rows("take_keys", params)}
-        if len(taken) == len(keyed):
-            return {}
-        holders = {(row["job_type"], row["job_key"]): row["id"] for row in self.rows("key_holders", params)}
         own = {job_id: new for new, job_id in zip(jobs, ids, strict=True) if job_id in taken}
         losers = [new if job_id not in taken else None for new, job_id in zip(jobs, ids, strict=True)]
         return self._losers(losers, holders, own)
 
     def _losers(
         self, losers: Sequence[NewJob | None], holders: Mapping[tuple[str, str], int], own: Mapping[int, NewJob]
-    ) -> dict[int, Job]:
-        """What each job that did not get its key gets instead."""
-        found: dict[int, Job] = {}
+    ) -> dict[int, Job | None]:
+        """What each job that did not get its key gets instead; None: to be asked again when the others are stored."""
+        found: dict[int, Job | None] = {}
         for index, new in enumerate(losers):
             if new is None or new.job_key is None:
                 continue
             holder = holders.get((new.job_type, new.job_key))
-            if holder in own:  # the same key twice in one call: the first one has it
+            if holder in own and new.on_duplicate == "replace":
+                found[index] = None
+            elif holder in own:  # the same key twice in one call: the first one has it
                 at, _ = self.placed(own[holder], self.now())
                 first = self.job_added(own[holder], holder, self.now(), at)
                 found[index] = self.as_duplicate(new, first)
             elif holder is None:
-                raise Conflict(f"The job with key `{new.job_key}` of type `{new.job_type}` ended at this moment. Enqueue again.")
+                raise Conflict(f"The key `{new.job_key}` of type `{new.job_type}` changes hands too fast. Enqueue again.")
             else:
                 found |= {index: job for job in self.settle_duplicates([new], holders).values()}
         return found

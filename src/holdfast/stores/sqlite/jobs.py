@@ -176,9 +176,8 @@ class SqliteStore(SqlStore):
         return list(cursor.execute(self.text(name, queue), params))
 
     def run(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> int:
-        before = self.connection.database.total_changes()
         self._cursor.execute(self.text(name, queue), params)
-        return self.connection.database.total_changes() - before
+        return self.connection.database.changes()  # without what triggers changed
 
     @contextmanager
     def work(self, write: bool = True) -> Iterator[None]:
@@ -301,9 +300,9 @@ class SqliteStore(SqlStore):
 
     def exchange(self, turn: Turn) -> TurnAnswer:
         with self.work():
-            stamp = microseconds(self.now())
-            stale = self._settle(turn.done, stamp)
             changes = self.apply(turn.reports)
+            stamp = microseconds(self.now())  # not earlier than what apply has just placed
+            stale = self._settle(turn.done, stamp)
             if turn.ended_leases:
                 self.connection.database.executemany(self.text("end_lease"), [(lease,) for lease in turn.ended_leases])
             wake_in = self._promote(stamp) if turn.promote else None

@@ -92,9 +92,9 @@ create trigger law_update after update on {job} for each row when (not (
   and new.job_key is not distinct from old.job_key
   and case new.state
     when 'running' then (new.attempt = old.attempt + 1 and new.situation = 'held' and (old.state in ('initial', 'error') or old.situation = 'loose'))
-      or (old.state = 'running' and new.attempt = old.attempt)
-    when 'error' then old.state in ('running', 'error') and new.attempt = old.attempt
-    when 'final' then new.attempt = old.attempt and (old.state = 'error' or (old.state = 'running' and new.outcome = 'success'))
+      or (old.state = 'running' and new.attempt = old.attempt and (old.situation = 'held' or new.situation in ('loose', old.situation)))
+    when 'error' then new.attempt = old.attempt and (old.state = 'running' or (old.state = 'error' and new.error = old.error))
+    when 'final' then new.attempt = old.attempt and old.state = case new.outcome when 'success' then 'running' else 'error' end
     else old.state = 'initial' and new.state = 'initial' end)) execute function {job_refuse}();
 
 create trigger law_insert after insert on {job} for each row when (new.state <> 'initial') execute function {job_refuse}();

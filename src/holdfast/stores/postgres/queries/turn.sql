@@ -20,7 +20,8 @@ delete from {lease} where id = any(:ids::bigint[]);
 -- looked at again: a hint that was wrong is gone and starts nothing.
 with head as (
   select ctid from {ready}
-  where queue = :queue and job_type = any(:types::text[]) and (closes_time is null or closes_time > coalesce(:now::timestamptz, statement_timestamp()))
+  where queue = :queue and job_type = any(:types::text[]) and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
+    and (closes_time is null or closes_time > coalesce(:now::timestamptz, statement_timestamp()))
     and (select not paused from {queue} where name = :queue)
   order by major, minor, id for update skip locked limit :room),
  taken as (delete from {ready} where ctid = any(array(select ctid from head)) returning id, major, minor),

@@ -85,9 +85,9 @@ create trigger {queue_table_update} after update on {queue_table} when not coale
   and new.job_key is old.job_key
   and case new.state
     when 'running' then (new.attempt = old.attempt + 1 and new.situation = 'held' and (old.state in ('initial', 'error') or old.situation is 'loose'))
-      or (old.state = 'running' and new.attempt = old.attempt)
-    when 'error' then old.state in ('running', 'error') and new.attempt = old.attempt
-    when 'final' then new.attempt = old.attempt and (old.state = 'error' or (old.state = 'running' and new.outcome = 'success'))
+      or (old.state = 'running' and new.attempt = old.attempt and (old.situation = 'held' or new.situation in ('loose', old.situation)))
+    when 'error' then new.attempt = old.attempt and (old.state = 'running' or (old.state = 'error' and new.error = old.error))
+    when 'final' then new.attempt = old.attempt and old.state = case new.outcome when 'success' then 'running' else 'error' end
     else old.state = 'initial' and new.state = 'initial' end, 0)
 begin
   select raise(abort, 'holdfast law: job ' || old.id || ': `' || old.state || '` (attempt ' || old.attempt || ', ' || coalesce(old.situation, 'free')
@@ -95,9 +95,10 @@ begin
 end;
 
 -- name: create_law_insert
-create trigger {queue_table_insert} after insert on {queue_table} when new.state <> 'initial'
+-- BEFORE, because of `insert or replace`: it would delete the row with that id, and no trigger would be asked.
+create trigger {queue_table_insert} before insert on {queue_table} when new.state <> 'initial' or exists (select 1 from {queue_table} where id = new.id)
 begin
-  select raise(abort, 'holdfast law: job ' || new.id || ': a new job must be `initial`, not `' || new.state || '`');
+  select raise(abort, 'holdfast law: job ' || new.id || ': a new job must be `initial`, not `' || new.state || '`, and have an id of its own');
 end;
 
 -- name: create_law_delete
@@ -107,8 +108,11 @@ begin
 end;
 
 -- name: create_key_take
+-- Looks first: `insert or ignore` and `or replace` hold for what a trigger inserts, too.
 create trigger {queue_table_key_take} after insert on {queue_table} when new.job_key is not null
 begin
+  select raise(abort, 'holdfast law: the job type already has a living job with this key')
+  where exists (select 1 from {key} where job_type = new.job_type and job_key = new.job_key);
   insert into {key} (job_type, job_key, id) values (new.job_type, new.job_key, new.id);
 end;
 

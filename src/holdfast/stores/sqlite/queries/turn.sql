@@ -13,7 +13,7 @@ delete from {lease} where id = ?1;
 -- name: head
 -- The first jobs in claim order that this worker can run.
 select major, minor, id from {ready}
-where queue = ?1 and job_type in (select value from json_each(?2)) and (closes_time is null or closes_time > ?3)
+where queue = ?1 and job_type in (select value from json_each(?2)) and ready_time <= ?3 and (closes_time is null or closes_time > ?3)
   and exists (select 1 from {queue} where name = ?1 and not paused)
 order by major, minor, id limit ?4;
 

@@ -1,0 +1,84 @@
+"""What `holdfast doctor` looks at, in order; a check that makes the later ones pointless ends the list.
+
+Nothing here changes anything: no file or instance is made, no version raised.
+"""
+
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from holdfast.cli import instance
+from holdfast.cli.version import installed
+from holdfast.config import Settings
+from holdfast.errors import Unavailable
+from holdfast.stores.contract import Filter, Store, WorkerRow
+
+OLDEST_PYTHON = (3, 11)
+NAMED = 5  # job types named in a line
+
+
+class Check(Struct, frozen=True):
+    """One thing looked at."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def run(settings: Settings) -> Iterator[Check]:
+    """The checks. `NotFound` and `Invalid` if there is no instance to look at, or several."""
+    yield Check("Holdfast", True, installed())
+    yield Check("Python", sys.version_info >= OLDEST_PYTHON, platform.python_version())
+    url = instance.shown(instance.database(settings))
+    try:
+        name = instance.choose(settings)
+        store = instance.open_as_is(settings, name)
+    except Unavailable as error:
+        yield Check("database", False, str(error))
+        return
+    try:
+        yield Check("database", True, url)
+        yield Check("instance", True, name)
+        yield from _of_store(store, instance.named(settings, name).lost_after)
+    except Unavailable as error:
+        yield Check("database answers", False, str(error))
+    finally:
+        store.close()
+
+
+def _of_store(store: Store, lost_after: float) -> Iterator[Check]:
+    found = [Check(*answer) for answer in store.check()]
+    yield from found
+    if not all(check.ok for check in found):
+        return
+    now = store.now()
+    workers = store.workers()
+    silent = [row for row in workers if (now - row.beat_time).total_seconds() > lost_after]
+    live = [row for row in workers if row not in silent]
+    yield _heard(live, silent, now)
+    yield _covered(store, live)
+    paused = [queue.name for queue in store.queues() if queue.paused]
+    yield Check("queues", True, f"paused: {', '.join(paused)}" if paused else "none is paused")
+
+
+def _heard(live: Sequence[WorkerRow], silent: Sequence[WorkerRow], now: datetime) -> Check:
+    if not silent:
+        return Check("workers", True, f"{len(live)} alive")
+    told = ", ".join(f"{row.id} ({row.name}) for {(now - row.beat_time).total_seconds():.0f} s" for row in silent)
+    return Check("workers", False, f"{len(live)} alive; not heard of: {told}. Any live worker takes over their jobs.")
+
+
+def _covered(store: Store, live: Sequence[WorkerRow]) -> Check:
+    """Whether somebody handles what waits (Q4)."""
+    handled = {job_type for row in live for job_type in row.types}
+    unhandled = [name for name in store.types() if name not in handled]
+    waiting = [name for name in unhandled if store.find(Filter(job_type=name, status="pending", limit=1))]
+    if not waiting:
+        return Check("waiting jobs", True, "a live worker handles each type" if live else "none")
+    told = ", ".join(waiting[:NAMED]) + (", …" if len(waiting) > NAMED else "")
+    return Check(
+        "waiting jobs", False, f"no live worker handles {told}. Start one that does: `holdfast worker module:app`."
+    )

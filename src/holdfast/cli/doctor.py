@@ -1,0 +1,23 @@
+"""`holdfast doctor`: is everything as it should be?"""
+
+import typer
+
+from holdfast.cli.command import Call, command
+from holdfast.cli.output import say, say_json
+
+
+def add_to(root: typer.Typer) -> None:
+    command(root, "doctor")(doctor)
+
+
+def doctor(call: Call) -> None:
+    """Check the database, the instance and its workers. Exit code 1 if something is wrong."""
+    from holdfast.cli import checks
+
+    found = list(checks.run(call.settings()))
+    if call.json:
+        say_json([{"name": check.name, "ok": check.ok, "detail": check.detail} for check in found])
+    else:
+        for check in found:
+            say(f"{'✓' if check.ok else '✗'} {check.name}: {check.detail}")
+    raise typer.Exit(0 if all(check.ok for check in found) else 1)

@@ -1,0 +1,88 @@
+"""What `holdfast worker` does: one worker in this process, or several processes with a worker each.
+
+A line on standard output tells of the start and of each end; the log goes to standard error.
+"""
+
+import logging
+import sys
+from typing import Any
+
+from holdfast.app import App
+from holdfast.cli.command import Call
+from holdfast.cli.module import import_app
+from holdfast.cli.output import say, say_json
+from holdfast.config import Settings
+from holdfast.errors import Invalid
+from holdfast.worker.signals import run_until_signal
+from holdfast.worker.supervisor import run_processes
+from holdfast.worker.worker import WorkerSettings
+
+logger = logging.getLogger("holdfast.worker")
+FORM = "%(asctime)s %(levelname)-7s %(message)s"
+
+
+def work(call: Call, settings: Settings, target: str, name: str, verbose: bool) -> int:
+    """Work until told to stop; the exit code."""
+    app = import_app(call, settings, target)
+    _log_to_standard_error(verbose)
+    wanted = _wanted(app, settings, target)
+    processes = settings.worker_processes or 1
+    _tell_start(call, app, wanted, processes)
+    if processes == 1:
+        return _serve(call, app, wanted, name)
+    app.close()  # a connection must not be shared by processes
+    names = [name and f"{name}-{index}" for index in range(processes)]
+    return run_processes(
+        processes, lambda index: _serve(call, app, wanted, names[index]), grace=wanted.grace, log=logger
+    )
+
+
+def _log_to_standard_error(verbose: bool) -> None:
+    """Unless the user's module has set up a log of its own."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=FORM)
+    if verbose:
+        logging.getLogger("holdfast").setLevel(logging.DEBUG)
+
+
+def _wanted(app: App, settings: Settings, target: str) -> WorkerSettings:
+    for queue in settings.worker_queues or ():
+        if queue not in app.queues:
+            raise Invalid(f"--queues: {target} declares no queue `{queue}`; it has {', '.join(app.queues) or 'none'}.")
+    given: dict[str, Any] = {
+        "queues": settings.worker_queues,
+        "labels": settings.worker_labels,
+        "concurrency": settings.worker_concurrency,
+        "grace": settings.worker_grace,
+    }
+    return WorkerSettings(**{name: value for name, value in given.items() if value is not None})
+
+
+def _tell_start(call: Call, app: App, wanted: WorkerSettings, processes: int) -> None:
+    queues = wanted.queues or tuple(app.queues)
+    if call.json:
+        told = {"event": "start", "instance": app.name, "queues": queues, "job_types": tuple(app.job_types)}
+        say_json({**told, "concurrency": wanted.concurrency, "processes": processes}, lines=True)
+        return
+    several = f", {processes} processes" if processes > 1 else ""
+    say(
+        f"Worker of instance `{app.name}` starts: {', '.join(queues) or 'no queue'}; {len(app.job_types)} job types; "
+        f"concurrency {wanted.concurrency}{several}. Ctrl-C stops it."
+    )
+
+
+def _serve(call: Call, app: App, wanted: WorkerSettings, name: str) -> int:
+    """One worker, from start to end, in this process."""
+    options = {
+        "queues": wanted.queues,
+        "labels": wanted.labels,
+        "concurrency": wanted.concurrency,
+        "grace": wanted.grace,
+    }
+    worker = app.worker_for_ever(**options, name=name)
+    run_until_signal(worker)
+    app.close()
+    if call.json:
+        say_json({"event": "stop", "worker": worker.id, "attempts": worker.attempts}, lines=True)
+    else:
+        say(f"Worker {worker.id} has stopped after {worker.attempts} attempt{'s' * (worker.attempts != 1)}.")
+    return 0
