@@ -57,7 +57,9 @@ def main() -> int:
         return 0
     chosen = [group for group in GROUPS if not arguments.only or group[0].startswith(tuple(arguments.only))]
     if not chosen:
-        parser.error(f"no group begins with {', '.join(arguments.only)}; there are {', '.join(name for name, _ in GROUPS)}")
+        parser.error(
+            f"no group begins with {', '.join(arguments.only)}; there are {', '.join(name for name, _ in GROUPS)}"
+        )
     scale = QUICK if arguments.quick else FULL
     if arguments.runs:
         scale = Scale(**{**{name: getattr(scale, name) for name in Scale.__struct_fields__}, "runs": arguments.runs})
@@ -65,7 +67,12 @@ def main() -> int:
     with places({name.rpartition("-")[2] for name, _ in chosen}) as found:
         rows = [row for name, group in chosen for row in measured(name, group, found, scale)]
     show(rows, f"Holdfast on this machine ({scale.runs} runs, medians, {time.monotonic() - began:.0f} s)")
-    kept = save(rows, "quick" if arguments.quick else "bench", {name: getattr(scale, name) for name in Scale.__struct_fields__}, arguments.json)
+    kept = save(
+        rows,
+        "quick" if arguments.quick else "bench",
+        {name: getattr(scale, name) for name in Scale.__struct_fields__},
+        arguments.json,
+    )
     print(f"Kept in {kept.name}.")
     return 0 if all(row.met is not False for row in rows) else 1
 
@@ -128,14 +135,23 @@ def medians(runs: int, **kinds: Callable[[], Run]) -> dict[str, Run]:
 
 def rate(measure: str, run: Run, reference: Run | None = None, name: str = "", **targets: float) -> Row:
     base = reference.rate if reference else None
-    return Row(measure, "jobs/s", run.rate, base, name, worker_cpu=run.worker_cpu, server_cpu=run.server_cpu, memory=run.memory, **targets)
+    return Row(
+        measure,
+        "jobs/s",
+        run.rate,
+        base,
+        name,
+        worker_cpu=run.worker_cpu,
+        server_cpu=run.server_cpu,
+        memory=run.memory,
+        **targets,
+    )
 
 
 def execute(place: Place, scale: Scale) -> list[Row]:
     count = scale.jobs
     kinds: dict[str, Callable[[], Run]] = {
         "raw": lambda: raw_turns(place, count, 500),
-        "raw_100": lambda: raw_turns(place, count, 100),
         "one": lambda: execution(place, count),
         "threads": lambda: execution(place, count, job_type="thread_noop"),
         "two": lambda: execution(place, count, 2),
@@ -143,15 +159,17 @@ def execute(place: Place, scale: Scale) -> list[Row]:
     if isinstance(place, Postgres):
         kinds["one_pump"] = lambda: execution(place, count, pumps=1)
         kinds["two_one_pump"] = lambda: execution(place, count, 2, pumps=1)
+    else:
+        kinds["raw_100"] = lambda: raw_turns(place, count, 100)
     got, on = medians(scale.runs, **kinds), place.name
     rows = [
         rate(f"{on}: bare turn, batch 500", got["raw"]),
-        rate(f"{on}: bare turn, batch 100", got["raw_100"]),
         rate(f"{on}: 1 worker, async no-op", got["one"], got["raw"], "bare turn"),
         rate(f"{on}: 1 worker, thread no-op", got["threads"], got["one"], "async", at_least=0.6),
     ]
     if not isinstance(place, Postgres):
-        return [*rows, rate(f"{on}: 2 workers", got["two"], got["one"], "1 worker")]
+        small = rate(f"{on}: 1 worker, async no-op", got["one"], got["raw_100"], "bare turn, batch 100")
+        return [*rows, small, rate(f"{on}: 2 workers", got["two"], got["one"], "1 worker")]
     rows += [
         rate(f"{on}: 1 worker, 1 pump", got["one_pump"], got["raw"], "bare turn"),
         rate(f"{on}: 2 workers", got["two"], got["one"], "1 worker", at_least=0.95),
@@ -162,14 +180,23 @@ def execute(place: Place, scale: Scale) -> list[Row]:
 
 
 def wait(place: Place, scale: Scale) -> list[Row]:
-    kinds: dict[str, Callable[[], Any]] = {"another process": lambda: latency.from_another_process(place, scale.latencies)}
+    kinds: dict[str, Callable[[], Any]] = {
+        "another process": lambda: latency.from_another_process(place, scale.latencies)
+    }
     targets: dict[str, dict[str, float]] = {"another process": {}}
     if not isinstance(place, Postgres):
         kinds["the same process"] = lambda: latency.from_the_same_process(place, scale.latencies)
         targets = {"another process": {"at_most": 5}, "the same process": {"at_most": 2}}
     rows = []
     for name, samples in interleaved(scale.runs, **kinds).items():
-        rows.append(Row(f"{place.name}: latency from {name}, p50", "ms", median(sample.p50 for sample in samples), **targets[name]))
+        rows.append(
+            Row(
+                f"{place.name}: latency from {name}, p50",
+                "ms",
+                median(sample.p50 for sample in samples),
+                **targets[name],
+            )
+        )
         rows.append(Row(f"{place.name}: latency from {name}, p99", "ms", median(sample.p99 for sample in samples)))
     return rows
 
@@ -192,7 +219,7 @@ def enqueue(place: Place, scale: Scale) -> list[Row]:
 
 
 def stand_beside(place: Place, scale: Scale) -> list[Row]:
-    count = scale.jobs // 2
+    count = scale.jobs * 2 // 5
     for kind in beside.KINDS:
         beside.load_beside(place, kind, scale.beside, count)
 
@@ -204,17 +231,19 @@ def stand_beside(place: Place, scale: Scale) -> list[Row]:
         for kind in beside.KINDS:
             place.drop(kind)
     return [
-        rate(f"{place.name}: beside {scale.beside:,} {kind}", got[kind], got["empty"], "empty", at_least=0.85) for kind in beside.KINDS
+        rate(f"{place.name}: beside {scale.beside:,} {kind}", got[kind], got["empty"], "empty", at_least=0.85)
+        for kind in beside.KINDS
     ]
 
 
 def rest(place: Place, scale: Scale) -> list[Row]:
     found = footprint.idle(place, scale.idle)
     per_job = footprint.memory_per_job(place, scale.in_hand)
+    bare = f"a bare task that sleeps takes {footprint.memory_per_bare_task(scale.in_hand):,.0f}"
     rows = [
         Row(f"{place.name}: idle worker, memory", "MB", found.memory, at_most=60, memory=found.memory),
         Row(f"{place.name}: idle worker, CPU", "% of a core", found.cpu, at_most=1),
-        Row(f"{place.name}: memory per job in hand", "bytes", per_job, at_most=2048),
+        Row(f"{place.name}: memory per job in hand", "bytes", per_job, at_most=2048, note=bare),
     ]
     if isinstance(place, Postgres):
         rows.append(Row(f"{place.name}: idle worker, queries", "per s", found.transactions, at_most=2))
@@ -234,13 +263,22 @@ def restart(place: Postgres, scale: Scale) -> list[Row]:
 def start(scale: Scale) -> list[Row]:
     runs = max(5, scale.runs)
     helped = footprint.help_time(runs)
-    rows = [Row("import holdfast, beyond a bare start", "ms", footprint.start_time("import holdfast", runs), at_most=150)]
+    rows = [
+        Row("import holdfast, beyond a bare start", "ms", footprint.start_time("import holdfast", runs), at_most=150)
+    ]
     if helped is None:
         return [*rows, Row("holdfast --help", "ms", None, note="there is no command line yet")]
     return [*rows, Row("holdfast --help", "ms", helped, at_most=400)]
 
 
-PER_PLACE = {"exec": execute, "latency": wait, "enqueue": enqueue, "beside": stand_beside, "idle": rest, "takeover": take_over}
+PER_PLACE = {
+    "exec": execute,
+    "latency": wait,
+    "enqueue": enqueue,
+    "beside": stand_beside,
+    "idle": rest,
+    "takeover": take_over,
+}
 GROUPS: list[tuple[str, Callable[..., list[Row]]]] = [
     *((f"{name}-{place}", group) for name, group in PER_PLACE.items() for place in ("postgres", "sqlite")),
     ("restart-postgres", restart),

@@ -8,10 +8,14 @@ from bench.worker import QUEUE
 
 KINDS = ("waiting", "scheduled", "finished")
 LATER = 200  # priority of what waits beside; the measured jobs have 100
-NAMES = "id, job_type, create_time, priority, throttle_factor, timeout, retries, payload, scheduled_run_time, update_time"
+NAMES = (
+    "id, job_type, create_time, priority, throttle_factor, timeout, retries, payload, scheduled_run_time, update_time"
+)
 ENDED = "start_time, end_time, state, outcome, attempt, execution_time, total_time, worker"
 
 POSTGRES = {
+    "at once": "interval '0 s'",
+    "ahead": "interval '1 day' + n * interval '1 ms'",
     "jobs": f"""insert into {TABLE} (queue, {NAMES}) select '{QUEUE}', nextval('holdfast__job_id'), 'noop', now(), {LATER}, 1, 30, 3,
       '{{{{"i":{{spare}}}}}}', now() + {{ahead}}, now() from generate_series(1, {{count}}) n""",
     "waiting": """insert into holdfast__ready (queue, major, minor, id, job_type, throttle_factor, ready_time)
@@ -25,6 +29,8 @@ POSTGRES = {
 NOW = "cast(unixepoch('subsec') * 1000000 as integer)"
 NUMBERS = "with recursive n (n) as (values (1) union all select n + 1 from n where n < {count})"
 SQLITE = {
+    "at once": "0",
+    "ahead": "86400000000 + n * 1000",
     "jobs": f"""{NUMBERS} insert into {TABLE} ({NAMES}) select n, 'noop', {NOW}, {LATER}, 1, 30, 3, '{{{{"i":{{spare}}}}}}',
       {NOW} + {{ahead}}, {NOW} from n""",
     "waiting": """insert into holdfast__ready (queue, major, minor, id, job_type, throttle_factor, ready_time)
@@ -32,7 +38,8 @@ SQLITE = {
     "scheduled": "insert into holdfast__waiting (wake_time, id, queue) select scheduled_run_time, id, queue from {table}",
     "finished": f"""{NUMBERS} insert into {TABLE} ({NAMES}, {ENDED}) select n, 'noop', {NOW}, {LATER}, 1, 30, 3, '{{{{"i":{{spare}}}}}}',
       {NOW}, {NOW}, {NOW}, {NOW}, 'final', 'success', 1, 0.001, 0.001, 1 from n""",
-    "ended": f"""insert into holdfast__ended (end_time, queue, ids) select {NOW}, min(queue), json_group_array(id) from {{table}} group by id / 500""",
+    "ended": f"""insert into holdfast__ended (end_time, queue, ids)
+      select {NOW}, min(queue), json_group_array(id) from {{table}} group by id / 500""",
 }
 
 
@@ -41,10 +48,12 @@ def load_beside(place: Place, kind: str, count: int, spare: int) -> None:
     url = place.fresh()
     texts = POSTGRES if isinstance(place, Postgres) else SQLITE
     steps = ("finished", "ended") if kind == "finished" else ("jobs", kind)
-    day = ("interval '1 day' + n * interval '1 ms'" if isinstance(place, Postgres) else "86400000000 + n * 1000") if kind == "scheduled" else "'0 s'::interval"
-    if not isinstance(place, Postgres) and kind != "scheduled":
-        day = "0"
-    statements = [texts[step].format(count=count, spare=spare, ahead=day, table=TABLE) for step in steps]
+    statements = [
+        texts[step].format(
+            count=count, spare=spare, ahead=texts["ahead"] if kind == "scheduled" else texts["at once"], table=TABLE
+        )
+        for step in steps
+    ]
     if isinstance(place, Postgres):
         _load_postgres(url, statements)
         place.settle()
@@ -55,7 +64,9 @@ def load_beside(place: Place, kind: str, count: int, spare: int) -> None:
 
 def _load_postgres(url: str, statements: list[str]) -> None:
     with psycopg.connect(url) as connection:
-        connection.execute(b"set session_replication_role = replica")  # finished rows are not born so: the law would refuse
+        connection.execute(
+            b"set session_replication_role = replica"
+        )  # finished rows are not born so: the law would refuse
         for statement in statements:
             connection.execute(statement.encode())
 
@@ -64,7 +75,9 @@ def _load_sqlite(path: str, statements: list[str], count: int) -> None:
     database = apsw.Connection(path)
     database.execute("pragma synchronous=off")
     database.execute("begin immediate")
-    laws = database.execute("select name, sql from sqlite_master where type = 'trigger' and tbl_name = ?", (TABLE,)).fetchall()
+    laws = database.execute(
+        "select name, sql from sqlite_master where type = 'trigger' and tbl_name = ?", (TABLE,)
+    ).fetchall()
     for name, _ in laws:
         database.execute(f'drop trigger "{name}"')
     for statement in statements:

@@ -59,17 +59,19 @@ def many(place: Place, count: int) -> Run:
 def bare_one_at_a_time(place: Place, count: int) -> Run:
     url = place.fresh()
     if isinstance(place, Postgres):
-        statement = f"insert into bare ({COLUMNS}) values ({VALUES.format(now='now()', payload='%s')}) returning id".encode()
+        statement = (
+            f"insert into bare ({COLUMNS}) values ({VALUES.format(now='now()', payload='%s')}) returning id".encode()
+        )
         with psycopg.connect(url, autocommit=True, prepare_threshold=0) as connection:
             connection.execute(BARE_POSTGRES.encode(), prepare=False)
             began = time.monotonic()
             for number in range(count):
-                connection.execute(statement, ('{"i":%d}' % number,)).fetchone()
+                connection.execute(statement, (payload(number),)).fetchone()
             return Run(count / (time.monotonic() - began))
     database = _bare_sqlite(place.path)
     began = time.monotonic()
     for number in range(count):
-        database.execute(_sqlite_insert(), (1_700_000_000_000_000, '{"i":%d}' % number)).fetchall()
+        database.execute(_sqlite_insert(), (1_700_000_000_000_000, payload(number))).fetchall()
     seconds = time.monotonic() - began
     database.close()
     return Run(count / seconds)
@@ -84,7 +86,7 @@ def bare_many(place: Place, count: int) -> Run:
     began = time.monotonic()
     for start in range(0, count, LOT):
         database.execute("begin immediate")
-        rows = ((1_700_000_000_000_000, '{"i":%d}' % number) for number in range(start, start + LOT))
+        rows = ((1_700_000_000_000_000, payload(number)) for number in range(start, start + LOT))
         database.executemany(_sqlite_insert().removesuffix(" returning id"), rows)
         database.execute("commit")
     seconds = time.monotonic() - began
@@ -118,6 +120,10 @@ def _bare_sqlite(path: object) -> apsw.Connection:
 
 def _sqlite_insert() -> str:
     return f"insert into bare ({COLUMNS}) values ({VALUES.format(now='?1', payload='?2')}) returning id"
+
+
+def payload(number: int) -> str:
+    return f'{{"i":{number}}}'
 
 
 def check_stored(place: Place, count: int) -> None:

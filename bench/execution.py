@@ -54,14 +54,18 @@ def _turn_until_empty(store: Store, batch: int) -> int:
     while time.monotonic() < ends:
         done = [Done(call, 0.0, None) for call in held]
         leases = list({call.lease for call in held})
-        held = store.exchange(Turn(worker, done=done, ended_leases=leases, wants=[Want(QUEUE, batch)], types=("noop",))).claimed
+        held = store.exchange(
+            Turn(worker, done=done, ended_leases=leases, wants=[Want(QUEUE, batch)], types=("noop",))
+        ).claimed
         total += len(done)
         if not held:
             break
     return total
 
 
-def execution(place: Place, count: int, processes: int = 1, job_type: str = "noop", source: str = "", **settings: Any) -> Run:
+def execution(
+    place: Place, count: int, processes: int = 1, job_type: str = "noop", source: str = "", **settings: Any
+) -> Run:
     """Jobs are loaded, workers started; measured from the first job begun until the store shows every job final."""
     url = place.fresh(source)
     after = load(url, count, job_type)
@@ -76,7 +80,9 @@ def execution(place: Place, count: int, processes: int = 1, job_type: str = "noo
         look.close()
 
 
-def watch(place: Place, look: Any, unfinished: str, count: int, started: Sequence[Started], patience: float = 90) -> Run:
+def watch(
+    place: Place, look: Any, unfinished: str, count: int, started: Sequence[Started], patience: float = 90
+) -> Run:
     """From the first job begun until none is unfinished."""
     each = [process.marks for process in started if process.marks]
 
@@ -101,6 +107,7 @@ def check_marks(started: Sequence[Started], count: int) -> None:
 
 def together(count: int, threads: int, action: Any) -> float:
     """Seconds for so many threads to call `action(number)` for every number below `count`."""
+
     def each(index: int) -> None:
         for number in range(index, count, threads):
             action(number)

@@ -12,6 +12,24 @@ from bench.places import Place, Postgres, load
 from bench.processes import ENVIRONMENT, ROOT, wait_for, workers
 
 
+BARE_TASKS = """
+import asyncio, psutil
+
+async def handler():
+    await asyncio.sleep(300)
+
+async def main():
+    await asyncio.sleep(0.1)
+    before = psutil.Process().memory_info().rss
+    tasks = [asyncio.create_task(handler()) for _ in range({count})]
+    await asyncio.sleep(0.5)
+    print((psutil.Process().memory_info().rss - before) / {count}, flush=True)
+    __import__("os")._exit(0)
+
+asyncio.run(main())
+"""
+
+
 class Idle(Struct, frozen=True):
     """A worker with nothing to do."""
 
@@ -51,6 +69,13 @@ def memory_per_job(place: Place, count: int) -> float:
         found = (started[0].memory() - before) * 1e6 / count
         started[0].kill()
         return found
+
+
+def memory_per_bare_task(count: int) -> float:
+    """The same for asyncio tasks that only sleep, without any queue: what the handlers themselves take."""
+    command = [sys.executable, "-c", BARE_TASKS.format(count=count)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return float(done.stdout)
 
 
 def start_time(code: str, runs: int) -> float:

@@ -1,4 +1,4 @@
-"""huey on SQLite: four threads, no results kept, and (its default) no fsync."""
+"""huey on SQLite: four threads, no results kept, and without fsync, which is its fastest and not durable."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +19,9 @@ class Huey:
 
     def work(self, url: str, hit: Callable[[int], None]) -> None:
         huey, _ = made(url, hit)
-        consumer = huey.create_consumer(workers=THREADS, worker_type="thread", periodic=False, initial_delay=0.1, max_delay=10.0)
+        consumer = huey.create_consumer(
+            workers=THREADS, worker_type="thread", periodic=False, initial_delay=0.1, max_delay=10.0
+        )
         consumer.run()
 
 
@@ -39,7 +41,7 @@ class Client:
 
 
 def made(url: str, hit: Callable[[int], Any]) -> tuple[SqliteHuey, Any]:
-    huey = SqliteHuey("work", filename=url.removeprefix("sqlite:///"), results=False)
+    huey = SqliteHuey("work", filename=url.removeprefix("sqlite:///"), results=False, fsync=False)
 
     @huey.task(name="noop")
     def noop(payload: dict[str, int]) -> None:

@@ -1,4 +1,7 @@
-"""litequeue: a bare queue without a worker; the loop is the one its documentation shows (pop, work, done)."""
+"""litequeue: a bare queue without a worker; the loop is the one its documentation shows (pop, work, done).
+
+Its commits do not fsync (`synchronous=NORMAL`).
+"""
 
 import json
 import sqlite3

@@ -27,7 +27,9 @@ class Procrastinate:
 
     async def _work(self, app: procrastinate.App) -> None:
         async with app.open_async():
-            await app.run_worker_async(queues=["work"], concurrency=CONCURRENCY, listen_notify=True, delete_jobs="never")
+            await app.run_worker_async(
+                queues=["work"], concurrency=CONCURRENCY, listen_notify=True, delete_jobs="never"
+            )
 
 
 class Client:

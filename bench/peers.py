@@ -48,13 +48,51 @@ class Peer(Struct, frozen=True):
 
 
 PEERS = (
-    Peer("graphile", ("graphile-worker", "pg"), "postgres", "select 1 from graphile_worker._private_jobs limit 1", 60_000, 1_000, 50_000, exec_at_least=1.2),
-    Peer("pgqueuer", ("pgqueuer", "asyncpg", "uvloop"), "postgres", "select 1 from pgqueuer limit 1", 30_000, 1_000, 50_000, exec_at_least=2.5, latency_at_most=1.0),
     Peer(
-        "procrastinate", ("procrastinate",), "postgres", "select 1 from procrastinate_jobs where status in ('todo', 'doing') limit 1", 2_000, 1_000, 20_000
+        "graphile",
+        ("graphile-worker", "pg"),
+        "postgres",
+        "select 1 from graphile_worker._private_jobs limit 1",
+        60_000,
+        1_000,
+        50_000,
+        exec_at_least=1.2,
     ),
-    Peer("huey", ("huey",), "sqlite", "select 1 from task limit 1", 10_000, 2_000, 10_000, durable=False, exec_at_least=8),
-    Peer("litequeue", ("litequeue",), "sqlite", "select 1 from Queue where status in (0, 1) limit 1", 10_000, 2_000, 10_000, python="3.12", exec_at_least=7),
+    Peer(
+        "pgqueuer",
+        ("pgqueuer", "asyncpg", "uvloop"),
+        "postgres",
+        "select 1 from pgqueuer limit 1",
+        30_000,
+        1_000,
+        50_000,
+        exec_at_least=2.5,
+        latency_at_most=1.0,
+    ),
+    Peer(
+        "procrastinate",
+        ("procrastinate",),
+        "postgres",
+        "select 1 from procrastinate_jobs where status in ('todo', 'doing') limit 1",
+        2_000,
+        1_000,
+        20_000,
+    ),
+    Peer(
+        "huey", ("huey",), "sqlite", "select 1 from task limit 1", 10_000, 2_000, 10_000, durable=False, exec_at_least=8
+    ),
+    Peer(
+        "litequeue",
+        ("litequeue",),
+        "sqlite",
+        "select 1 from Queue where status in (0, 1) limit 1",
+        10_000,
+        2_000,
+        10_000,
+        durable=False,
+        python="3.12",
+        exec_at_least=7,
+    ),
 )
 OURS = Peer("holdfast", (), "", "", 100_000, 2_000, 50_000)
 
@@ -76,9 +114,13 @@ def main() -> int:
         for place in ("postgres", "sqlite"):
             here = [peer for peer in ready if peer.place == place]
             if here:
-                rows += measured(f"peers-{place}", lambda where, _, here=here: compared(where, here, runs, size), found, None)  # type: ignore[misc]
+                rows += measured(
+                    f"peers-{place}", lambda where, _, here=here: compared(where, here, runs, size), found, None
+                )  # type: ignore[misc]
     show(rows, f"Holdfast and others on this machine ({runs} runs, medians, {time.monotonic() - began:.0f} s)")
-    print(f"Kept in {save(rows, 'peers', {'runs': runs, 'size': 1 / size, 'versions': installed(ready)}, given.json).name}.")
+    print(
+        f"Kept in {save(rows, 'peers', {'runs': runs, 'size': 1 / size, 'versions': installed(ready)}, given.json).name}."
+    )
     return 0 if all(row.met is not False for row in rows) else 1
 
 
@@ -94,7 +136,17 @@ def install(peer: Peer) -> str:
             _install_node(peer, folder)
         else:
             _run([interpreter(peer.python), "-m", "venv", str(folder)])
-            _run([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *peer.packages])
+            _run(
+                [
+                    str(folder / "bin" / "python"),
+                    "-m",
+                    "pip",
+                    "install",
+                    "--quiet",
+                    "--disable-pip-version-check",
+                    *peer.packages,
+                ]
+            )
     except (OSError, subprocess.SubprocessError, LookupError) as error:
         told = getattr(error, "stderr", "") or str(error)
         return " ".join(str(told).split())[-300:]
@@ -115,10 +167,16 @@ def interpreter(wanted: str) -> str:
     least = tuple(map(int, wanted.split("."))) if wanted else (3, 0)
     if sys.version_info[:2] >= least:
         return sys.executable
-    known = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python"), key=lambda path: [int(part) for part in path.parts[-3].split(".")])
+    known = sorted(
+        Path.home().glob(".pyenv/versions/3.*/bin/python"),
+        key=lambda path: [int(part) for part in path.parts[-3].split(".")],
+    )
     for candidate in (f"python{wanted}", *map(str, known)):
         code = f"import sys; sys.exit(sys.version_info[:2] < {least})"
-        if shutil.which(candidate) and not subprocess.run([candidate, "-c", code], capture_output=True, check=False).returncode:
+        if (
+            shutil.which(candidate)
+            and not subprocess.run([candidate, "-c", code], capture_output=True, check=False).returncode
+        ):
             return candidate
     raise LookupError(f"it needs Python {wanted} or newer, which is not here")
 
@@ -145,10 +203,14 @@ def compared(place: Place, peers: list[Peer], runs: int, size: int) -> list[Row]
     """Ours and theirs in turns, measure by measure."""
     rows: list[Row] = []
     for processes in (1, 2):
-        kinds: dict[str, Callable[[], Run]] = {"ours": lambda count=processes: execution(place, OURS.jobs // size, count)}  # type: ignore[misc]
+        kinds: dict[str, Callable[[], Run]] = {
+            "ours": lambda count=processes: execution(place, OURS.jobs // size, count)
+        }  # type: ignore[misc]
         for peer in peers:
             kinds[peer.name] = lambda peer=peer, count=processes: peer_execution(place, peer, peer.jobs // size, count)  # type: ignore[misc]
-        rows += _rate_rows(place, peers, runs, kinds, f"{processes} worker{'s' if processes > 1 else ''}", processes == 1)
+        rows += _rate_rows(
+            place, peers, runs, kinds, f"{processes} worker{'s' if processes > 1 else ''}", processes == 1
+        )
     kinds = {"ours": lambda: enqueueing.one_at_a_time(place, OURS.singles // size)}
     kinds |= {peer.name: lambda peer=peer: peer_enqueue(place, peer, "one", peer.singles // size) for peer in peers}  # type: ignore[misc]
     rows += _rate_rows(place, peers, runs, kinds, "enqueue one", False)
@@ -158,7 +220,9 @@ def compared(place: Place, peers: list[Peer], runs: int, size: int) -> list[Row]
     return rows + _latency_rows(place, peers, runs, max(50, 500 // size))
 
 
-def _rate_rows(place: Place, peers: list[Peer], runs: int, kinds: dict[str, Callable[[], Run]], what: str, judged: bool) -> list[Row]:
+def _rate_rows(
+    place: Place, peers: list[Peer], runs: int, kinds: dict[str, Callable[[], Run]], what: str, judged: bool
+) -> list[Row]:
     got = {name: middle(samples) for name, samples in interleaved(runs, **_told(kinds)).items()}
     rows = []
     for peer in peers:
@@ -166,11 +230,35 @@ def _rate_rows(place: Place, peers: list[Peer], runs: int, kinds: dict[str, Call
         costs = f"its CPU {theirs.worker_cpu:.0f} + {theirs.server_cpu:.0f} µs" if theirs.worker_cpu else ""
         note = "; ".join(part for part in (costs, "" if peer.durable else "it does not fsync") if part)
         if theirs.rate == 0:
-            rows.append(Row(f"{place.name}: {what} : {peer.name}", "jobs/s", ours.rate, failed=judged, note="the peer's run failed; see above"))
+            rows.append(
+                Row(
+                    f"{place.name}: {what} : {peer.name}",
+                    "jobs/s",
+                    ours.rate,
+                    failed=judged,
+                    note="the peer's run failed; see above",
+                )
+            )
             continue
         at_least = peer.exec_at_least if judged else None
-        row = Row(f"{place.name}: {what} : {peer.name}", "jobs/s", ours.rate, theirs.rate, peer.name, at_least=at_least, note=note)
-        rows.append(Row(**{**{name: getattr(row, name) for name in Row.__struct_fields__}, "worker_cpu": ours.worker_cpu, "server_cpu": ours.server_cpu}))
+        row = Row(
+            f"{place.name}: {what} : {peer.name}",
+            "jobs/s",
+            ours.rate,
+            theirs.rate,
+            peer.name,
+            at_least=at_least,
+            note=note,
+        )
+        rows.append(
+            Row(
+                **{
+                    **{name: getattr(row, name) for name in Row.__struct_fields__},
+                    "worker_cpu": ours.worker_cpu,
+                    "server_cpu": ours.server_cpu,
+                }
+            )
+        )
     if judged and isinstance(place, Postgres):
         rows.append(Row(f"{place.name}: server CPU, {what}", "µs/job", got["ours"].server_cpu, at_most=30))
     return rows
@@ -202,16 +290,32 @@ def _latency_rows(place: Place, peers: list[Peer], runs: int, count: int) -> lis
     for peer in peers:
         for name in ("p50", "p99"):
             ours, theirs = (median(getattr(sample, name) for sample in got[which]) for which in ("ours", peer.name))
-            rows.append(Row(f"{place.name}: latency {name} : {peer.name}", "ms", ours, theirs, peer.name, at_most=peer.latency_at_most))
+            rows.append(
+                Row(
+                    f"{place.name}: latency {name} : {peer.name}",
+                    "ms",
+                    ours,
+                    theirs,
+                    peer.name,
+                    at_most=peer.latency_at_most,
+                )
+            )
     return rows
 
 
-def command_of(peer: Peer, url: str, command: str, count: int, marks: Path | None = None) -> tuple[list[str], dict[str, str]]:
+def command_of(
+    peer: Peer, url: str, command: str, count: int, marks: Path | None = None
+) -> tuple[list[str], dict[str, str]]:
     """How to call the peer, and its surroundings."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     more = ["--count", str(count), *(("--marks", str(marks)) if marks else ())]
     if peer.name == "graphile":
-        environment |= {"MODULES": str(ENVIRONMENTS / peer.name), "PGHOST": url.partition("host=")[2], "PGUSER": "postgres", "PGDATABASE": "bench"}
+        environment |= {
+            "MODULES": str(ENVIRONMENTS / peer.name),
+            "PGHOST": url.partition("host=")[2],
+            "PGUSER": "postgres",
+            "PGDATABASE": "bench",
+        }
         return ["node", str(ROOT / "bench" / "peer_graphile.mjs"), command, *more], environment
     python = ENVIRONMENTS / peer.name / "bin" / "python"
     return [str(python), "-m", f"bench.peer_{peer.name}", command, url, *more], environment
@@ -220,7 +324,9 @@ def command_of(peer: Peer, url: str, command: str, count: int, marks: Path | Non
 def ask(peer: Peer, url: str, command: str, count: int = 0) -> Any:
     """Run the peer's client; what it printed."""
     words, environment = command_of(peer, url, command, count)
-    done = subprocess.run(words, env=environment, cwd=ROOT, capture_output=True, text=True, check=True, timeout=PATIENCE)
+    done = subprocess.run(
+        words, env=environment, cwd=ROOT, capture_output=True, text=True, check=True, timeout=PATIENCE
+    )
     return json.loads(done.stdout.strip().splitlines()[-1]) if done.stdout.strip() else None
 
 

@@ -1,6 +1,8 @@
 """Where a measurement takes place: a PostgreSQL server with stock settings or SQLite files on a real disk, both of our own."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,15 @@ from bench.worker import QUEUE, bench_app
 from tests.postgres_server import Server
 
 TABLE = f"holdfast_{QUEUE}"
+GUARD = """
+import os, shutil, signal, sys
+sys.stdin.read()
+try:
+    os.kill(int(open(sys.argv[1]).readline()), signal.SIGQUIT)
+except OSError:
+    pass
+shutil.rmtree(sys.argv[2], ignore_errors=True)
+"""
 UNFINISHED = f"select 1 from {TABLE} where id > {{after}} and state <> 'final' order by id desc limit 1"
 
 
@@ -26,6 +37,12 @@ class Postgres:
         self.server = Server(folder / "server")
         self.server.folder.mkdir()
         self.server.start()
+        self._guard = self._guarded()
+
+    def _guarded(self) -> subprocess.Popen[bytes]:
+        """Ends the server should this process be killed: the pipe to it then closes."""
+        command = [sys.executable, "-c", GUARD, str(self.server.data / "postmaster.pid"), str(self.folder)]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
     def fresh(self, source: str = "") -> str:
         """An empty database, or a copy of one that was kept; its URL."""
@@ -67,6 +84,10 @@ class Postgres:
         return int(self.execute("postgres", query)[0])
 
     def close(self) -> None:
+        self._guard.kill()
+        self._guard.wait()
+        assert self._guard.stdin
+        self._guard.stdin.close()
         self.server.remove()
 
 

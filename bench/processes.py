@@ -26,7 +26,9 @@ class Stalled(Exception):
 class Started:
     """One process with its children, and the marks that its handlers leave."""
 
-    def __init__(self, command: Sequence[str], log: Path, marks: Marks | None = None, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], log: Path, marks: Marks | None = None, environment: dict[str, str] | None = None
+    ) -> None:
         self.marks = marks
         self.log = log
         with log.open("wb") as errors:
@@ -116,7 +118,9 @@ def end_all(started: Sequence[Started]) -> None:
             each.marks.remove()
 
 
-def wait_for(condition: Callable[[], bool], seconds: float, what: str, started: Sequence[Started] = (), every: float = 0.005) -> float:
+def wait_for(
+    condition: Callable[[], bool], seconds: float, what: str, started: Sequence[Started] = (), every: float = 0.005
+) -> float:
     """When the condition became true; `Stalled` if it does not in time or the processes die."""
     ends = time.monotonic() + seconds
     while True:

@@ -60,7 +60,19 @@ class Row(Struct, frozen=True):
 
 def show(rows: list[Row], title: str) -> None:
     table = Table(title=title, title_justify="left")
-    for column in ("measure", "reference", "ours", "unit", "ratio", "target", "ok?", "µs/job\nworker", "µs/job\nserver", "MB", "note"):
+    for column in (
+        "measure",
+        "reference",
+        "ours",
+        "unit",
+        "ratio",
+        "target",
+        "ok?",
+        "µs/job\nworker",
+        "µs/job\nserver",
+        "MB",
+        "note",
+    ):
         table.add_column(column, justify="left" if column in ("measure", "reference", "unit", "note") else "right")
     for row in rows:
         met = {True: "yes", False: "[bold red]no[/]", None: ""}[row.met]
@@ -81,11 +93,19 @@ def save(rows: list[Row], kind: str, settings: dict[str, Any], file: Path | None
     """Under bench/results, named by date and machine, unless a file is given."""
     now = datetime.now()
     machine = described()
-    name = f"{now:%Y-%m-%d-%H%M}-{kind}-{machine['cores']}cores-{machine['memory_gb']}gb-{machine['system']}.json".lower()
+    name = (
+        f"{now:%Y-%m-%d-%H%M}-{kind}-{machine['cores']}cores-{machine['memory_gb']}gb-{machine['system']}.json".lower()
+    )
     target = file or RESULTS / name
     target.parent.mkdir(exist_ok=True)
     lines = [{**msgspec.to_builtins(row), "ratio": row.ratio, "target": row.target, "met": row.met} for row in rows]
-    content = {"time": now.isoformat(timespec="seconds"), "machine": machine, "versions": versions(), "settings": settings, "rows": lines}
+    content = {
+        "time": now.isoformat(timespec="seconds"),
+        "machine": machine,
+        "versions": versions(),
+        "settings": settings,
+        "rows": lines,
+    }
     target.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return target
 
@@ -95,7 +115,11 @@ def described() -> dict[str, Any]:
     model = platform.processor() or platform.machine()
     information = Path("/proc/cpuinfo")
     if information.exists():
-        models = [line.partition(":")[2].strip() for line in information.read_text().splitlines() if line.startswith("model name")]
+        models = [
+            line.partition(":")[2].strip()
+            for line in information.read_text().splitlines()
+            if line.startswith("model name")
+        ]
         model = models[0] if models else model
     return {
         "cores": psutil.cpu_count(),

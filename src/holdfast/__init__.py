@@ -1,7 +1,16 @@
 """Holdfast: durable jobs for Python, embedded in SQLite or grown on PostgreSQL."""
 
 from holdfast.app import App
-from holdfast.errors import Conflict, DuplicateJob, HoldfastError, IllegalMove, Invalid, JobFailed, NotFound, Unavailable
+from holdfast.errors import (
+    Conflict,
+    DuplicateJob,
+    HoldfastError,
+    IllegalMove,
+    Invalid,
+    JobFailed,
+    NotFound,
+    Unavailable,
+)
 from holdfast.jobs.job import Attempt, Job, JobError, Move
 from holdfast.jobs.outcome import GIVE_UP, WAIT, Failed, Retry, Snooze
 from holdfast.jobs.retry import Adaptive, Exponential, Fixed, Linear, NoDelay

@@ -31,7 +31,8 @@ from holdfast.stores.contract import Filter, NewJob, QueueDeclared, Store, TypeR
 from holdfast.stores.open import open_store
 from holdfast.worker.handler import ISOLATIONS, Handler
 from holdfast.worker.signals import run_until_signal
-from holdfast.worker.worker import Worker, WorkerSettings
+from holdfast.worker.settings import WorkerSettings
+from holdfast.worker.worker import Worker
 
 UNSET: Any = msgspec.UNSET
 ON_DUPLICATE = ("return", "raise", "replace")
@@ -64,12 +65,16 @@ class App:
     ) -> None:
         self.name = name = check_name(name or os.environ.get("HOLDFAST_INSTANCE") or "holdfast", "Instance")
         if name == "sqlite" or name.startswith("sqlite_"):
-            raise Invalid(f"Instance name {name!r}: SQLite keeps names that begin with `sqlite_` to itself. Choose another.")
+            raise Invalid(
+                f"Instance name {name!r}: SQLite keeps names that begin with `sqlite_` to itself. Choose another."
+            )
         self.db_config = db_config or os.environ.get("HOLDFAST_URL") or "sqlite:///holdfast.db"
         self.heartbeat = _seconds(heartbeat, "heartbeat", "HOLDFAST_HEARTBEAT", 5.0)
         self.lost_after = _seconds(lost_after, "lost_after", "HOLDFAST_LOST_AFTER", 30.0)
         if self.lost_after < 2 * self.heartbeat:
-            raise Invalid(f"lost_after={self.lost_after:g} must be at least twice heartbeat={self.heartbeat:g}, or live workers look lost.")
+            raise Invalid(
+                f"lost_after={self.lost_after:g} must be at least twice heartbeat={self.heartbeat:g}, or live workers look lost."
+            )
         self.patience = patience
         self.archive_after = archive_after
         self.payload_limit = payload_limit
@@ -82,7 +87,9 @@ class App:
         self._store: Store | None = None
         self._pid = 0
         self._registered = False
-        self._transaction: contextvars.ContextVar[tuple[Store, Any] | None] = contextvars.ContextVar("holdfast_transaction", default=None)
+        self._transaction: contextvars.ContextVar[tuple[Store, Any] | None] = contextvars.ContextVar(
+            "holdfast_transaction", default=None
+        )
 
     # Declaring
 
@@ -96,7 +103,9 @@ class App:
         with self._lock:
             for other in self._queues.values():
                 if other.name != name and other.declared.table_name == table:
-                    raise Conflict(f"Queues `{other.name}` and `{name}` of instance `{self.name}` would share table `{table}`. Change the table_naming_strategy.")
+                    raise Conflict(
+                        f"Queues `{other.name}` and `{name}` of instance `{self.name}` would share table `{table}`. Change the table_naming_strategy."
+                    )
             declared = QueueDeclared(name, table, order, limit)
             queue = self._queues.get(name)
             if queue is None:
@@ -117,7 +126,9 @@ class App:
     def declare(self, job_type: "JobType") -> None:
         with self._lock:
             if job_type.name in self._types:
-                raise Conflict(f"Job type `{job_type.name}` is declared twice in this app. Give one of them another name: @queue.job(name=…).")
+                raise Conflict(
+                    f"Job type `{job_type.name}` is declared twice in this app. Give one of them another name: @queue.job(name=…)."
+                )
             self._types[job_type.name] = job_type
             self._registered = False
 
@@ -149,7 +160,9 @@ class App:
         return store
 
     def _register(self, store: Store) -> None:
-        store.register([queue.declared for queue in self._queues.values()], [each.row() for each in self._types.values()])
+        store.register(
+            [queue.declared for queue in self._queues.values()], [each.row() for each in self._types.values()]
+        )
         self._stored = dict(store.types())
         self._registered = True
 
@@ -184,7 +197,15 @@ class App:
 
     # Enqueueing
 
-    def enqueue(self, queue: str, job_type: str, payload: Mapping[str, Any] | None = None, *, connection: Any = None, **options: Any) -> Job:
+    def enqueue(
+        self,
+        queue: str,
+        job_type: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        connection: Any = None,
+        **options: Any,
+    ) -> Job:
         """Enqueue by name; a type that is not known yet is registered with its first job (Q3)."""
         return self.add([self._named(queue, job_type, dict(payload or {}), options)], connection)[0]
 
@@ -199,7 +220,9 @@ class App:
             schema = None if row.schema is None else msgspec.json.decode(row.schema)
             text = payloads.check_by_schema(schema, payload, job_type=job_type, limit=self.payload_limit)
         if row.queue != queue:
-            raise Conflict(f"Job type `{job_type}` belongs to queue `{row.queue}`, not to `{queue}`. Enqueue it there, or declare it under the other queue.")
+            raise Conflict(
+                f"Job type `{job_type}` belongs to queue `{row.queue}`, not to `{queue}`. Enqueue it there, or declare it under the other queue."
+            )
         return new_job(row, text, options)
 
     def _stored_type(self, queue: str, job_type: str) -> TypeRow:
@@ -210,7 +233,9 @@ class App:
             row = self._stored.get(job_type)
         if row is None:
             if all(stored.name != queue for stored in store.queues()):
-                raise NotFound(f"There is no queue `{queue}` in instance `{self.name}`: neither declared nor stored. Declare it with app.queue({queue!r}).")
+                raise NotFound(
+                    f"There is no queue `{queue}` in instance `{self.name}`: neither declared nor stored. Declare it with app.queue({queue!r})."
+                )
             row = self._stored[job_type] = store.add_type(job_type, queue)
         return row
 
@@ -289,10 +314,14 @@ class App:
         """A new job with the type, key and payload of a final one; final itself never changes (J11)."""
         old = self.get(job_id)
         if not old.final:
-            raise Conflict(f"Job {old.id} is still `{old.state}`; only a final job is retried by hand. Abort it first, or wait for it.")
+            raise Conflict(
+                f"Job {old.id} is still `{old.state}`; only a final job is retried by hand. Abort it first, or wait for it."
+            )
         names = ("queue", "job_type", "job_key", "priority", "timeout", "throttle_factor", "retries", "time_windows")
         text = payloads.dump(old.payload, what="payload", limit=max(self.payload_limit, payloads.MAX_BYTES))
-        new = NewJob(payload=text, retry_of=old.id, on_duplicate="raise", **{name: getattr(old, name) for name in names})
+        new = NewJob(
+            payload=text, retry_of=old.id, on_duplicate="raise", **{name: getattr(old, name) for name in names}
+        )
         return self.add([new])[0]
 
     def pause(self, queue: str, *, actor: str = "app") -> None:
@@ -338,7 +367,11 @@ class App:
         for name in given:
             if name not in known:
                 raise Invalid(f"worker: unknown setting {name!r}; known are {', '.join(sorted(known))}.")
-        values: dict[str, Any] = {name: tuple(value) if name in ("queues", "labels") else value for name, value in given.items() if value is not None}
+        values: dict[str, Any] = {
+            name: tuple(value) if name in ("queues", "labels") else value
+            for name, value in given.items()
+            if value is not None
+        }
         concurrency = values.get("concurrency", 1)
         if not isinstance(concurrency, int) or concurrency < 1:
             raise Invalid(f"worker: concurrency={concurrency!r}; give a whole number, 1 or more.")
@@ -376,7 +409,18 @@ class Queue:
         labels: Sequence[str] = (),
     ) -> Any:
         """Make a function a job type of this queue."""
-        options = TypeOptions(timeout, retries, retry, priority, throttle_factor, tuple(time_windows), on_crash, max_crashes, isolation, tuple(labels))
+        options = TypeOptions(
+            timeout,
+            retries,
+            retry,
+            priority,
+            throttle_factor,
+            tuple(time_windows),
+            on_crash,
+            max_crashes,
+            isolation,
+            tuple(labels),
+        )
 
         def decorate(function: Callable[..., Any]) -> JobType:
             return JobType(self, function, name, options)
@@ -424,7 +468,9 @@ class JobType:
         if options.on_crash not in CRASH_POLICIES:
             raise Invalid(f"{what}: on_crash={options.on_crash!r}; it may be {' or '.join(map(repr, CRASH_POLICIES))}.")
         if options.on_crash == "timeout" and options.timeout is None:
-            raise Invalid(f"{what}: on_crash='timeout' with timeout=None would leave a crashed job running for ever. Give it a timeout.")
+            raise Invalid(
+                f"{what}: on_crash='timeout' with timeout=None would leave a crashed job running for ever. Give it a timeout."
+            )
         if options.max_crashes is not None and (not isinstance(options.max_crashes, int) or options.max_crashes < 1):
             raise Invalid(f"{what}: max_crashes={options.max_crashes!r}; give a whole number, 1 or more, or None.")
         if options.isolation not in ISOLATIONS:
@@ -509,7 +555,18 @@ class Using:
         return self.job_type.app.enqueue_many([self.new(**payload) for payload in payloads], connection=self.connection)
 
 
-OPTIONS = ("job_key", "scheduled_run_time", "delay", "priority", "timeout", "throttle_factor", "time_windows", "expires", "on_duplicate", "retries")
+OPTIONS = (
+    "job_key",
+    "scheduled_run_time",
+    "delay",
+    "priority",
+    "timeout",
+    "throttle_factor",
+    "time_windows",
+    "expires",
+    "on_duplicate",
+    "retries",
+)
 
 
 def new_job(row: TypeRow, text: str, options: Mapping[str, Any]) -> NewJob:
@@ -583,7 +640,9 @@ def _moment(value: Any, what: str) -> datetime | None:
     if value is None:
         return None
     if not isinstance(value, datetime) or value.tzinfo is None or value.utcoffset() is None:
-        raise Invalid(f"{what}={value!r} must be an aware datetime; give it a time zone, for example datetime.now(UTC).")
+        raise Invalid(
+            f"{what}={value!r} must be an aware datetime; give it a time zone, for example datetime.now(UTC)."
+        )
     return value
 
 
@@ -596,5 +655,3 @@ def _seconds(value: float | None, name: str, variable: str, default: float) -> f
     if not 0 < seconds < math.inf:
         raise Invalid(f"{name}={text!r}; give a number of seconds above 0.")
     return seconds
-
-

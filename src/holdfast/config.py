@@ -91,13 +91,11 @@ def _from_file(text: str, file: str) -> dict[str, Any]:
 
 
 def _flat(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Each key with its table before it."""
+    """Each key, with its table before it."""
     for key, value in content.items():
-        if key in TABLES_OF_BUILDS or (key == "worker" and value == {}):
-            continue
-        if isinstance(value, dict) and value:
-            yield from ((f"{key}.{inner}", below) for inner, below in value.items())
-        else:
+        if key == "worker" and isinstance(value, dict):
+            yield from ((f"worker.{inner}", below) for inner, below in value.items())
+        elif key not in TABLES_OF_BUILDS:
             yield key, value
 
 

@@ -100,4 +100,4 @@ def _shape(value: Struct, names: tuple[str, ...], **stored_as: str) -> Shape:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
-    return msgspec.to_builtins(value)
+    return list(value) if isinstance(value, tuple) else msgspec.to_builtins(value)

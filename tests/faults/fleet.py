@@ -60,10 +60,27 @@ def make_app(url: str, name: str = "fleet", heartbeat: float = 0.5, lost_after: 
 class Worker:
     """A worker in a process of its own."""
 
-    def __init__(self, url: str, log: Path, name: str = "fleet", concurrency: int = 1100, heartbeat: float = 0.5, lost_after: float = 2.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        log: Path,
+        name: str = "fleet",
+        concurrency: int = 1100,
+        heartbeat: float = 0.5,
+        lost_after: float = 2.0,
+    ) -> None:
         self.log = log
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-        command = [sys.executable, "-m", "tests.faults.fleet", url, name, str(concurrency), str(heartbeat), str(lost_after)]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.faults.fleet",
+            url,
+            name,
+            str(concurrency),
+            str(heartbeat),
+            str(lost_after),
+        ]
         with log.open("ab") as output:
             self.process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=output, stderr=output)
 

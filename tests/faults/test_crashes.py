@@ -32,7 +32,9 @@ def test_another_worker_finishes_a_thousand_jobs_of_a_killed_one(url: str, insta
 
 
 @pytest.mark.claim("C3", "J12")
-def test_jobs_that_must_not_be_rerun_end_by_their_timeout_after_a_crash(url: str, instance: str, tmp_path: Path) -> None:
+def test_jobs_that_must_not_be_rerun_end_by_their_timeout_after_a_crash(
+    url: str, instance: str, tmp_path: Path
+) -> None:
     with make_app(url, instance) as app:
         job = app.job_types["fragile"].enqueue(seconds=1.9)
         with worker(url, tmp_path, name=instance) as first:
@@ -63,7 +65,9 @@ def test_the_late_result_of_a_stopped_worker_is_stale(url: str, instance: str, t
 
 
 @pytest.mark.claim("C3")
-def test_a_job_that_kills_its_workers_ends_alone_and_its_neighbours_succeed(url: str, instance: str, tmp_path: Path) -> None:
+def test_a_job_that_kills_its_workers_ends_alone_and_its_neighbours_succeed(
+    url: str, instance: str, tmp_path: Path
+) -> None:
     with make_app(url, instance) as app:
         naps = app.job_types["nap"].enqueue_many([{"seconds": 1.0} for _ in range(1000)])
         bad = app.job_types["segfault"].enqueue()
@@ -80,7 +84,9 @@ def test_a_job_that_kills_its_workers_ends_alone_and_its_neighbours_succeed(url:
 
 
 @pytest.mark.claim("C1", "C3")
-def test_a_handler_that_segfaults_in_its_own_process_does_not_hurt_the_worker(url: str, instance: str, tmp_path: Path) -> None:
+def test_a_handler_that_segfaults_in_its_own_process_does_not_hurt_the_worker(
+    url: str, instance: str, tmp_path: Path
+) -> None:
     with make_app(url, instance) as app, worker(url, tmp_path, name=instance) as one:
         bad = app.job_types["segfault_alone"].enqueue()
         good = app.job_types["quick"].enqueue(i=1)
@@ -91,7 +97,9 @@ def test_a_handler_that_segfaults_in_its_own_process_does_not_hurt_the_worker(ur
 
 
 @pytest.mark.claim("C5", "C3")
-def test_a_worker_that_is_asked_to_stop_hands_back_what_it_cannot_finish(url: str, instance: str, tmp_path: Path) -> None:
+def test_a_worker_that_is_asked_to_stop_hands_back_what_it_cannot_finish(
+    url: str, instance: str, tmp_path: Path
+) -> None:
     with make_app(url, instance) as app:
         quick, slow = app.job_types["nap"].enqueue(seconds=1.0), app.job_types["nap"].enqueue(seconds=50)
         stuck = app.job_types["block"].enqueue(seconds=50)

@@ -95,7 +95,10 @@ def test_a_frozen_fleet_that_thaws_together_loses_nobody(url: str, instance: str
     gate = tmp_path / "gate"
     with make_app(url, instance) as app:
         jobs = app.job_types["gate"].enqueue_many([{"path": str(gate)} for _ in range(20)])
-        with worker(url, tmp_path, concurrency=15, name=instance) as one, worker(url, tmp_path, concurrency=15, name=instance) as two:
+        with (
+            worker(url, tmp_path, concurrency=15, name=instance) as one,
+            worker(url, tmp_path, concurrency=15, name=instance) as two,
+        ):
             until(lambda: len(app.find(state="running", limit=100)) == 20, what="both workers have their jobs")
             one.send(signal.SIGSTOP)
             two.send(signal.SIGSTOP)

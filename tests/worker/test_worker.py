@@ -241,7 +241,7 @@ def test_a_retry_handler_elsewhere_is_asked_by_the_worker_that_has_it(url: str, 
         dead = Worker(app.store, app.handlers, app._settings({}), app.clock, "0")
         dead.store = app.store
         dead.join()
-        call = dead._claim_one()
+        call = dead.claim_one()
         assert call is not None
         app.store.lose(dead.id)
         with App(url, name=instance) as stranger:
@@ -286,10 +286,10 @@ def test_what_is_claimed_ahead_of_slow_jobs_is_handed_back_for_others(app: App) 
     slow = job_type(app, lambda i: release.wait(60), name="slow", timeout=90)
     with app.worker(concurrency=2) as first:
         quick.enqueue_many([{"i": i} for i in range(3000)])
-        until(lambda: first.attempts > 1000)
+        until(lambda: first.hand.attempts > 1000)
         jobs = slow.enqueue_many([{"i": i} for i in range(300)])
         until(lambda: app.find(job_type="slow", state="running"), what="a slow one runs")
-        until(lambda: not first.threads.backlog and first.in_hand <= 2, what="only what runs is in hand")
+        until(lambda: not first.threads.backlog and first.hand.count <= 2, what="only what runs is in hand")
         release.set()
         ended = [job.wait(60) for job in jobs]
     assert {(job.outcome, job.failures, job.losses) for job in ended} == {("success", 0, 0)}
@@ -378,7 +378,7 @@ def test_a_dead_worker_on_the_same_machine_is_known_by_its_lock(tmp_path: Path) 
             worker = Worker(app.store, app.handlers, app._settings({}), app.clock, "0")
             worker.store = app.store
             worker.join()
-            worker._claim_one()
+            worker.claim_one()
             os._exit(0)
         os.waitpid(child, 0)
         assert job.refresh().situation == "held"

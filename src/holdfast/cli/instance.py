@@ -76,8 +76,9 @@ def actor() -> str:
 
 
 def shown(url: str) -> str:
-    """The URL without its password."""
-    return re.sub(r"(?<=:)[^:/@]+(?=@)|(?<=password=)[^&\s]+", "…", url)
+    """The URL, or the JSON in its place, without its password."""
+    url = re.sub(r"(://[^:/@\s]*:)[^/\s]*(?=@)", r"\1…", url)
+    return re.sub(r"""(password["']?\s*[=:]\s*["']?)[^"'&\s,}]+""", r"\1…", url)
 
 
 def _missing_file(url: str) -> str | None:

@@ -15,7 +15,7 @@ from holdfast.config import Settings
 from holdfast.errors import Invalid
 from holdfast.worker.signals import run_until_signal
 from holdfast.worker.supervisor import run_processes
-from holdfast.worker.worker import WorkerSettings
+from holdfast.worker.settings import WorkerSettings
 
 logger = logging.getLogger("holdfast.worker")
 FORM = "%(asctime)s %(levelname)-7s %(message)s"

@@ -32,11 +32,15 @@ def check_job_key(key: object) -> str | None:
     if key is None:
         return None
     if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY or "\0" in key:
-        raise Invalid(f"job_key {key!r:.60}: use a text of 1 to {LONGEST_KEY} characters without NUL, or None for no key.")
+        raise Invalid(
+            f"job_key {key!r:.60}: use a text of 1 to {LONGEST_KEY} characters without NUL, or None for no key."
+        )
     try:
         key.encode("utf-8")
     except UnicodeEncodeError:
-        raise Invalid("job_key holds half of a surrogate pair, which cannot be stored. Give it as proper text.") from None
+        raise Invalid(
+            "job_key holds half of a surrogate pair, which cannot be stored. Give it as proper text."
+        ) from None
     return key
 
 
@@ -48,5 +52,7 @@ def check_table(name: object, instance: str, queue: str) -> str:
             f"{LONGEST_TABLE} bytes."
         )
     if name.startswith(("sqlite_", "__holdfast_")) or name.startswith(f"{instance}__"):
-        raise Invalid(f"The table_naming_strategy gave `{name}` for queue `{queue}`: names like that are reserved. Choose another.")
+        raise Invalid(
+            f"The table_naming_strategy gave `{name}` for queue `{queue}`: names like that are reserved. Choose another."
+        )
     return name

@@ -91,7 +91,9 @@ def move(state: State, event: Event, job_id: int | None = None) -> State:
         return MOVES[state, event]
     except KeyError:
         job = "A job" if job_id is None else f"Job {job_id}"
-        raise IllegalMove(f"{job} in state `{state}` cannot `{event}`: `{state}` may not become `{TARGET[event]}`.") from None
+        raise IllegalMove(
+            f"{job} in state `{state}` cannot `{event}`: `{state}` may not become `{TARGET[event]}`."
+        ) from None
 
 
 class Row(Struct, frozen=True):
@@ -248,7 +250,9 @@ def decide(row: Row, happening: Happening, rules: Rules, now: datetime, luck: fl
         case Decided():
             return _carry_out(row, happening, rules, now, luck)
         case Snoozed():
-            return _loosen(row, Record(AttemptEnd.SNOOZED, seconds=happening.seconds), _after(now, happening.delay), now)
+            return _loosen(
+                row, Record(AttemptEnd.SNOOZED, seconds=happening.seconds), _after(now, happening.delay), now
+            )
         case HandedBack():
             record = Record(AttemptEnd.HANDED_BACK, seconds=happening.seconds)
             return _loosen(row, record, row.scheduled_run_time, now, losses=row.losses, crashes=row.crashes)
@@ -338,7 +342,7 @@ def _lose(row: Row, happening: Lost, rules: Rules, now: datetime) -> Change:
     """A crash is not a failure; but a job that kills its process again and again, alone in it, ends (C3)."""
     if rules.on_crash == "timeout" and row.timeout is not None and not happening.alone:
         steps = (Step(State.RUNNING, row.attempt, situation=Situation.HELD),)
-        deadline = _after(row.start_time or now, row.timeout)
+        deadline = timeout_ends(row, now)
         return _change(row, steps, None, losses=row.losses, crashes=row.crashes, deadline_time=deadline)
     alone = happening.alone or row.losses >= ALONE_AFTER
     crashes = row.crashes + alone
@@ -388,8 +392,24 @@ def _change(
 ) -> Change:
     failures = row.failures if failures is None else failures
     return Change(
-        row, steps, record, failures, losses, crashes, result, payload, place_time, closes_time, deadline_time, undecided
+        row,
+        steps,
+        record,
+        failures,
+        losses,
+        crashes,
+        result,
+        payload,
+        place_time,
+        closes_time,
+        deadline_time,
+        undecided,
     )
+
+
+def timeout_ends(row: Row, now: datetime) -> datetime:
+    """By the store's clock: when the attempt of a job that nobody holds is over (J12)."""
+    return _after(row.start_time or now, A_CENTURY if row.timeout is None else row.timeout)
 
 
 def placement(

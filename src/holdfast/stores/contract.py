@@ -82,6 +82,8 @@ class NewJob(Struct, frozen=True):
 class Claimed(Struct):
     """One attempt in a worker's hand. Not frozen: the runner notes on it when it began."""
 
+    queue: str
+    lease: int
     id: int
     attempt: int
     job_type: str
@@ -89,8 +91,6 @@ class Claimed(Struct):
     payload: str
     timeout: float | None
     losses: int
-    queue: str
-    lease: int
     claimed: float = 0.0  # monotonic
     began: float = 0.0  # monotonic; 0 until its handler is called
     why: str = ""  # why it was cancelled: timeout, aborted, stopping

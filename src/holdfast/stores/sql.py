@@ -37,8 +37,10 @@ from holdfast.jobs.states import (
     Raised,
     Row,
     Rules,
+    Succeeded,
     decide,
     placement,
+    timeout_ends,
 )
 from holdfast.stores.contract import (
     Filter,
@@ -67,16 +69,27 @@ class SqlStore(ABC):
     generation = 1
     source: Source | None = None  # what the job values are to ask for more
 
-    def __init__(self, instance: str, clock: Clock, patience: float | None) -> None:
+    def __init__(self, instance: str, clock: Clock) -> None:
         self.instance = instance
         self.clock = clock
-        self.patience = patience
         self.lock = threading.RLock()
         self.listeners: list[Callable[[], None]] = []
         self._queues: dict[str, QueueRow] = {}
         self._adding: deque[_Adding] = deque()
 
+    @property
+    def patience(self) -> float | None:
+        """Seconds to wait for the database before `Unavailable`; None: for ever."""
+        found: float | None = self.connection.patience
+        return found
+
+    @patience.setter
+    def patience(self, seconds: float | None) -> None:
+        self.connection.patience = seconds
+
     # What a database adds
+
+    connection: Any
 
     @abstractmethod
     def now(self) -> datetime: ...
@@ -295,14 +308,7 @@ class SqlStore(ABC):
         params = {"claim_order": queue.claim_order, "declared_limit": queue.throttle_limit, "name": queue.name}
         self.run("change_queue", params)
         if stored.claim_order != queue.claim_order:
-            self._reorder(queue.name, now)
-
-    def _reorder(self, queue: str, now: datetime) -> None:
-        self._read_queues()
-        ids = [row["id"] for row in self.rows("ready_ids", {"queue": queue})]
-        self.run("clear_ready", {"queue": queue})
-        for row in self._lock(ids).values():
-            self._place(row, row.scheduled_run_time, None, now)
+            self.run("reorder_ready", {"queue": queue.name})
 
     def queues(self) -> Sequence[QueueRow]:
         with self.lone():
@@ -320,7 +326,9 @@ class SqlStore(ABC):
             self._read_queues()
             row = self._queues.get(name)
         if row is None:
-            raise NotFound(f"There is no queue `{name}` in instance `{self.instance}`. Declare it with app.queue({name!r}).")
+            raise NotFound(
+                f"There is no queue `{name}` in instance `{self.instance}`. Declare it with app.queue({name!r})."
+            )
         return row
 
     def types(self) -> Mapping[str, TypeRow]:
@@ -378,7 +386,14 @@ class SqlStore(ABC):
             return found
 
     def _audit(
-        self, actor: str, action: str, *, job: int | None = None, attempt: int | None = None, queue: str = "", detail: str = ""
+        self,
+        actor: str,
+        action: str,
+        *,
+        job: int | None = None,
+        attempt: int | None = None,
+        queue: str = "",
+        detail: str = "",
     ) -> None:
         params = {"actor": actor, "action": action, "job": job, "attempt": attempt, "queue": queue or None}
         self.run("add_audit", {**params, "detail": detail or None, "now": self.time(self.now())})
@@ -492,19 +507,32 @@ class SqlStore(ABC):
             self._tell_attempt(moves, row, actors)
         if job.attempt > len(records):
             worker = f"worker {job.worker}"
-            moves.append(Move(job.start_time or job.create_time, moves[-1].to_state, State.RUNNING, job.attempt, "claimed", worker))
+            moves.append(
+                Move(
+                    job.start_time or job.create_time, moves[-1].to_state, State.RUNNING, job.attempt, "claimed", worker
+                )
+            )
             if job.final:
-                moves.append(Move(job.end_time or job.update_time, State.RUNNING, State.FINAL, job.attempt, "success", worker))
+                moves.append(
+                    Move(job.end_time or job.update_time, State.RUNNING, State.FINAL, job.attempt, "success", worker)
+                )
         elif job.final and moves[-1].to_state is not State.FINAL:
-            cause = job.error.kind if job.error else "end"
-            actor = actors.get(job.attempt, "holdfast")
-            moves.append(Move(job.end_time or job.update_time, moves[-1].to_state, State.FINAL, job.attempt, cause, actor))
+            self._tell_end(moves, job, actors.get(job.attempt, "holdfast"))
         return moves
+
+    def _tell_end(self, moves: list[Move], job: Job, actor: str) -> None:
+        """The end of a job whose last attempt was over before: it was in `error`, or loose and ended by way of it (J7)."""
+        end, cause = job.end_time or job.update_time, job.error.kind if job.error else "success"
+        if job.error and moves[-1].to_state is State.RUNNING:
+            moves.append(Move(end, State.RUNNING, State.ERROR, job.attempt, cause, actor))
+        moves.append(Move(end, moves[-1].to_state, State.FINAL, job.attempt, cause, actor))
 
     def _tell_attempt(self, moves: list[Move], row: RowDict, actors: Mapping[int, str]) -> None:
         attempt, cause, end = row["attempt"], row["outcome"], self._known(row["end_time"])
         worker = "holdfast" if row["worker"] is None else f"worker {row['worker']}"
-        moves.append(Move(self.moment(row["start_time"]) or end, moves[-1].to_state, State.RUNNING, attempt, "claimed", worker))
+        moves.append(
+            Move(self.moment(row["start_time"]) or end, moves[-1].to_state, State.RUNNING, attempt, "claimed", worker)
+        )
         actor = actors.get(attempt, worker) if cause == AttemptEnd.ABORTED else worker
         if cause == AttemptEnd.SUCCESS:
             moves.append(Move(end, State.RUNNING, State.FINAL, attempt, cause, actor))
@@ -530,6 +558,7 @@ class SqlStore(ABC):
         if outside:
             self._drop_hints(outside)
         locked = self._lock([report.job_id for report in reports])
+        reports = self._heed_aborts(reports)
         now, types = self.now(), self._read_types()
         changes: list[Change | None] = []
         for report in reports:
@@ -543,6 +572,23 @@ class SqlStore(ABC):
             changes.append(change)
         self._end_rows(changes, now)
         return changes
+
+    def _heed_aborts(self, reports: Sequence[Report]) -> Sequence[Report]:
+        """An attempt that somebody wants to end and that ends by itself, though not in success, ends as they want (J10)."""
+        wishes = {
+            row["job"]: row
+            for row in self.rows("aborts_among", {"ids": self.pack([report.job_id for report in reports])})
+        }
+        return [
+            structs.replace(
+                report, happening=Aborted(wishes[report.job_id]["actor"], getattr(report.happening, "seconds", None))
+            )
+            if report.job_id in wishes
+            and report.attempt == wishes[report.job_id]["attempt"]
+            and not isinstance(report.happening, Succeeded | Aborted)
+            else report
+            for report in reports
+        ]
 
     def _lock(self, ids: Sequence[int]) -> dict[int, Row | None]:
         return {row["id"]: self._row_of(row) for row in self.rows("lock_jobs", {"ids": self.pack(sorted(set(ids)))})}
@@ -599,7 +645,10 @@ class SqlStore(ABC):
         if change.place_time is not None:
             self._place(row, change.place_time, change.closes_time, now)
         if change.deadline_time is not None:
-            self.run("lease_until", {"queue": row.queue, "deadline": self.time(change.deadline_time), "ids": self.pack([row.id])})
+            self.run(
+                "lease_until",
+                {"queue": row.queue, "deadline": self.time(change.deadline_time), "ids": self.pack([row.id])},
+            )
         if isinstance(report.happening, Decided) and row.state is State.ERROR:
             self.run("drop_undecided", {"job_type": row.job_type, "id": row.id})
         if change.final:
@@ -612,7 +661,6 @@ class SqlStore(ABC):
         row, step = change.row, change.steps[index]
         was = change.steps[index - 1] if index else None
         last = index == len(change.steps) - 1
-        enters = step.attempt != (was.attempt if was else row.attempt)
         seconds = change.record.seconds if change.record and last else None
         held = step.situation is Situation.HELD
         params = {
@@ -632,13 +680,14 @@ class SqlStore(ABC):
             "crashes": change.crashes if last else row.crashes,
             "scheduled_run_time": self.time(change.place_time) if last else None,
             "worker": None if step.state is State.RUNNING and not held else row.worker,
-            "start_time": self.time(now) if enters else None,
             "end_time": self.time(now) if step.state is State.FINAL else None,
             "seconds": seconds,
             "now": self.time(now),
         }
         if self.run("move", params, row.queue) != 1:
-            raise IllegalMove(f"Job {row.id} changed while its row was locked. This is a defect of Holdfast; please report it.")
+            raise IllegalMove(
+                f"Job {row.id} changed while its row was locked. This is a defect of Holdfast; please report it."
+            )
 
     def _record(self, change: Change, attempt: int, now: datetime) -> None:
         row, record = change.row, change.record
@@ -648,12 +697,12 @@ class SqlStore(ABC):
             {
                 "job": row.id,
                 "attempt": attempt,
-                "start_time": self.time(row.start_time if attempt == row.attempt else now),
+                "start_time": self.time(row.start_time) if attempt == row.attempt else None,  # it was never called
                 "now": self.time(now),
                 "outcome": record.end.value,
                 "state": change.steps[-1].state.value,
                 "error": None if record.error is None else encode_json(record.error).decode(),
-                "traceback": record.traceback,
+                "traceback": None if record.traceback is None else storable(record.traceback),
                 "seconds": record.seconds,
                 "worker": None if row.worker is None or attempt != row.attempt else str(row.worker),
             },
@@ -698,7 +747,11 @@ class SqlStore(ABC):
     def _drop_hints(self, ids: Sequence[int], unbegun: bool = False) -> None:
         """Before the row is locked, as a claim does it. `unbegun`: only of jobs that are still `initial`."""
         for row in self.rows("jobs_by_id", {"ids": self.pack(ids)}):
-            if row["state"] == "final" or row["situation"] in ("held", "waiting") or (unbegun and row["state"] != "initial"):
+            if (
+                row["state"] == "final"
+                or row["situation"] in ("held", "waiting")
+                or (unbegun and row["state"] != "initial")
+            ):
                 continue
             job = self._row_of(row)
             major, minor = self.rank(job.queue, job.priority, job.scheduled_run_time)
@@ -720,7 +773,9 @@ class SqlStore(ABC):
                     self._ask_to_abort(row, actor)
                     return self._get(job_id)
             if job.archived or row is None or row.state is State.FINAL:
-                raise IllegalMove(f"Job {job_id} is `final` ({job.outcome}) and may not become `running` or `error`: it cannot be aborted.")
+                raise IllegalMove(
+                    f"Job {job_id} is `final` ({job.outcome}) and may not become `running` or `error`: it cannot be aborted."
+                )
             self.apply([Report(job_id, Aborted(actor), actor=actor, action="abort")])
             return self._get(job_id)
 
@@ -823,9 +878,17 @@ class SqlStore(ABC):
     def disown(self, worker: int, pump: int, known: Sequence[int]) -> int:
         """Hand back jobs that were claimed for this pump in a transaction whose answer it never got."""
         with self.work():
-            leases = [row for row in self.rows("leases_of", {"worker": worker}) if row["pump"] == pump and row["id"] not in set(known)]
+            leases = [
+                row
+                for row in self.rows("leases_of", {"worker": worker})
+                if row["pump"] == pump and row["id"] not in set(known)
+            ]
             ids = [job for lease in leases for job in self.unpack(lease["ids"])]
-            held = [row for row in self._lock(ids).values() if row is not None and row.situation is Situation.HELD and row.worker == worker]
+            held = [
+                row
+                for row in self._lock(ids).values()
+                if row is not None and row.situation is Situation.HELD and row.worker == worker
+            ]
             self.apply([Report(row.id, HandedBack(), attempt=row.attempt) for row in held])
             for lease in leases:
                 self.run("drop_lease", {"id": lease["id"]})
@@ -837,12 +900,16 @@ class SqlStore(ABC):
             now = self.now()
             leases = self.rows("overdue", {"now": self.time(now), "limit": BATCH})
             ids = [job for lease in leases for job in self.unpack(lease["ids"])]
-            reports = [self._timed_out(row) for row in self._lock(ids).values() if row is not None and row.state is State.RUNNING]
-            self.apply(reports)
+            overdue = [row for row in self._lock(ids).values() if row is not None and self._is_overdue(row, now)]
+            self.apply([self._timed_out(row) for row in overdue])
             for lease in leases:
                 self.run("drop_lease", {"id": lease["id"]})
             deadline = self.moment(self.rows("next_deadline")[0]["deadline_time"])
             return None if deadline is None else max(0.0, (deadline - now).total_seconds())
+
+    def _is_overdue(self, row: Row, now: datetime) -> bool:
+        """The lease is a hint: the job may have gone on to an attempt that has time left."""
+        return row.situation is Situation.HELD and row.timeout is not None and timeout_ends(row, now) <= now
 
     def _timed_out(self, row: Row) -> Report:
         error = JobError("Timeout", f"timeout: not finished after {row.timeout:g} s", "timeout")
@@ -893,7 +960,8 @@ class SqlStore(ABC):
     def _unpark(self, job_type: str) -> int:
         params = {"job_type": job_type, "limit": 10 * BATCH}
         moved = self.run("unpark", {**params, "now": self.time(self.now())})
-        if self.run("drop_unparked", params):
+        self.run("drop_unparked", params)
+        if moved:
             self.announce([])
         return moved
 
@@ -907,22 +975,30 @@ class SqlStore(ABC):
             last = self.rows("last_id")[0]["last"] or 0
             upto = min(after + count, last)
             params = {"after": after, "upto": upto, "before": self.time(now - timedelta(seconds=older_than))}
-            found = 0
+            found, types = 0, self._read_types()
             for queue in self._read_queues():
                 for row in self.rows("forgotten", params, queue.name):
-                    found += self._restore_one(self._row_of(row), now)
+                    found += self._restore_one(self._row_of(row), types, now)
                 found += self._unleased(params, queue.name)
             return (0 if upto >= last else upto), found
 
-    def _restore_one(self, seen: Row, now: datetime) -> int:
+    def _restore_one(self, seen: Row, types: Mapping[str, TypeRow], now: datetime) -> int:
         row = self._lock([seen.id]).get(seen.id)
         if row is None or (row.state, row.attempt, row.situation) != (seen.state, seen.attempt, seen.situation):
             return 0
-        if row.time_windows:
+        if self._is_undecided(row, types.get(row.job_type)):
+            self.run("add_undecided", {"job_type": row.job_type, "id": row.id})
+            self.announce([row.queue])
+        elif row.time_windows:
             self.apply([Report(row.id, Moved())])
         else:
             self._place(row, row.scheduled_run_time, row.expires_time, now)
         return 1
+
+    def _is_undecided(self, row: Row, declared: TypeRow | None) -> bool:
+        """No retry has been decided: the time at which it is wanted is still that of the attempt which failed."""
+        asked = declared is not None and declared.has_retry_handler and row.state is State.ERROR
+        return asked and row.start_time is not None and row.scheduled_run_time <= row.start_time
 
     def _unleased(self, params: Mapping[str, Any], queue: str) -> int:
         held = self.rows("held_rows", params, queue)
@@ -982,6 +1058,11 @@ class _Adding:
 def error_of(text: str) -> JobError | None:
     """The stored form: the word NONE, or JSON (J4)."""
     return None if text == "NONE" else decode_error(text)
+
+
+def storable(text: str) -> str:
+    """What both databases can keep as text: no NUL, no half of a surrogate pair."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 def _text(value: Any) -> str | None:

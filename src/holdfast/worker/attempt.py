@@ -11,7 +11,6 @@ from holdfast.errors import Invalid
 from holdfast.jobs import payload
 from holdfast.jobs.job import JobError
 from holdfast.jobs.outcome import Failed, Retry, Snooze, Wait
-from holdfast.jobs.states import ALONE_AFTER as ALONE_AFTER
 from holdfast.jobs.states import Aborted, HandedBack, Lost, Raised, Snoozed
 from holdfast.stores.contract import Claimed, Done, Report
 from holdfast.worker.handler import Handler

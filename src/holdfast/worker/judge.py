@@ -19,7 +19,9 @@ PATIENCE = 10.0  # seconds a retry handler may take
 class Judge:
     """Runs retry handlers, each in a thread of its own: it may block, and errors are rare."""
 
-    def __init__(self, handlers: Mapping[str, Handler], read: Callable[[int], Job], answer: Callable[[Report], None]) -> None:
+    def __init__(
+        self, handlers: Mapping[str, Handler], read: Callable[[int], Job], answer: Callable[[Report], None]
+    ) -> None:
         self._handlers = handlers
         self._read = read
         self._answer = answer
@@ -28,7 +30,11 @@ class Judge:
     def wants(self, report: Report) -> bool:
         """An error of a type whose retry handler is here, and that may be retried at all."""
         happening = report.happening
-        if not isinstance(happening, Raised) or happening.error.kind == "failed" or happening.error.kind in NEVER_RETRIED:
+        if (
+            not isinstance(happening, Raised)
+            or happening.error.kind == "failed"
+            or happening.error.kind in NEVER_RETRIED
+        ):
             return False
         handler = self._handlers.get(report.job_type)
         return handler is not None and handler.retry_handler is not None
@@ -79,7 +85,9 @@ def decided_by(answer: Any, raised: Raised, handler: Handler) -> Decided:
         try:
             payload = None if answer.payload is None else handler.signature.check((), answer.payload)
         except Invalid as error:
-            return Decided(*told, give_up=True, verdict=JobError("Invalid", f"the retry handler's payload: {error}", "payload"))
+            return Decided(
+                *told, give_up=True, verdict=JobError("Invalid", f"the retry handler's payload: {error}", "payload")
+            )
         return Decided(*told, retry_at=answer.at, retry_delay=answer.delay, payload=payload)
     if isinstance(answer, GiveUp):
         return Decided(*told, give_up=True)

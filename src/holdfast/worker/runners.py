@@ -34,7 +34,9 @@ STANDSTILL = 0.003  # seconds without a job begun after which more threads are c
 class Runner(ABC):
     """What the worker asks of every way to call a handler."""
 
-    def __init__(self, handlers: Mapping[str, Handler], concurrency: int, finished: deque[End], wake: Callable[[], None]) -> None:
+    def __init__(
+        self, handlers: Mapping[str, Handler], concurrency: int, finished: deque[End], wake: Callable[[], None]
+    ) -> None:
         self.handlers = handlers
         self.concurrency = concurrency
         self.clock = Clock()  # never the movable one: a handler takes the time it takes
@@ -139,7 +141,9 @@ class LoopRunner(Runner):
         self._stepping = False
         self.wake()
 
-    async def _stay(self, call: Claimed, context: contextvars.Context, coroutine: Coroutine[Any, Any, Any], waiting_for: Any) -> None:
+    async def _stay(
+        self, call: Claimed, context: contextvars.Context, coroutine: Coroutine[Any, Any, Any], waiting_for: Any
+    ) -> None:
         """The job suspended: this task is its own from now on."""
         task = asyncio.current_task()
         assert task is not None
@@ -148,7 +152,9 @@ class LoopRunner(Runner):
         self._step_on()
         self._watch(call)
         try:
-            end: End = attempt.returned(call, await _forward(context, coroutine, waiting_for), self.clock.monotonic() - call.began)
+            end: End = attempt.returned(
+                call, await _forward(context, coroutine, waiting_for), self.clock.monotonic() - call.began
+            )
         except BaseException as error:
             end = attempt.raised(call, error, self.clock.monotonic() - call.began)
         if self.live.get(call.id, (None,))[0] is call:  # else it was given up, and somebody else has told its end
@@ -198,7 +204,13 @@ class LoopRunner(Runner):
         if self.live.get(call.id, (None,))[0] is call:
             del self.live[call.id]
             self.stuck += 1
-            logger.warning("Job %s (%s, attempt %s) ignores its cancellation after %s; it is given up.", call.id, call.job_type, call.attempt, call.why)
+            logger.warning(
+                "Job %s (%s, attempt %s) ignores its cancellation after %s; it is given up.",
+                call.id,
+                call.job_type,
+                call.attempt,
+                call.why,
+            )
             self.finished.append(attempt.ended(call, self.clock.monotonic() - call.began))
             self.wake()
             self._step_on()
@@ -232,7 +244,9 @@ def _begin(call: Claimed, handler: Handler) -> Coroutine[Any, Any, Any]:
 
 
 @types.coroutine
-def _forward(context: contextvars.Context, coroutine: Coroutine[Any, Any, Any], waiting_for: Any) -> Generator[Any, Any, Any]:
+def _forward(
+    context: contextvars.Context, coroutine: Coroutine[Any, Any, Any], waiting_for: Any
+) -> Generator[Any, Any, Any]:
     """Drive a coroutine that was already stepped once; a plain `await` of it is not possible any more."""
     while True:
         try:
@@ -311,7 +325,9 @@ class ThreadRunner(Runner):
             self._call(slot, call)
         if slot.abandoned:
             self.stuck -= 1
-            logger.warning("A thread that was given up came back; its job had been ended before and what it returned is ignored.")
+            logger.warning(
+                "A thread that was given up came back; its job had been ended before and what it returned is ignored."
+            )
 
     def _be_idle(self) -> None:
         with self._lock:
@@ -371,7 +387,13 @@ class ThreadRunner(Runner):
             call.why, call.actor, slot.abandoned = why, actor, True
             self._slots.discard(slot)
             self.stuck += 1
-        logger.warning("Job %s (%s, attempt %s) is stuck in a thread after %s; the thread is given up.", call.id, call.job_type, call.attempt, why)
+        logger.warning(
+            "Job %s (%s, attempt %s) is stuck in a thread after %s; the thread is given up.",
+            call.id,
+            call.job_type,
+            call.attempt,
+            why,
+        )
         self.finish(attempt.ended(call, self.clock.monotonic() - call.began))
         if self.backlog and not self._stopping:
             self._call_threads(1)

@@ -13,7 +13,7 @@ def run_until_signal(worker: Worker) -> None:
     """Blocks. Outside the main thread, where signals cannot be handled, until somebody calls `worker.stop()`."""
     if threading.current_thread() is not threading.main_thread():
         worker.start()
-        worker.wait_until_stopped()
+        worker.stopped()
         return
 
     def stop(_number: int, _frame: FrameType | None) -> None:

@@ -10,7 +10,6 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -18,6 +17,7 @@ from holdfast.clock import Clock, monotonic
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.stores.contract import Store, WorkerRow
 from holdfast.worker import lockfile
+from holdfast.worker.settings import WorkerSettings
 
 logger = logging.getLogger("holdfast.sweeper")
 ABORT_PATIENCE = 10.0  # seconds a worker has to end a job that somebody wants to end (J10)
@@ -63,28 +63,13 @@ class Vigil:
         return lost
 
 
-class SweeperSettings(Protocol):
-    """What a sweeper needs to know of its worker's settings."""
-
-    @property
-    def heartbeat(self) -> float: ...
-
-    @property
-    def lost_after(self) -> float: ...
-
-    @property
-    def archive_after(self) -> float: ...
-
-    @property
-    def forgotten_after(self) -> float: ...
-
-
 class Sweeper(threading.Thread):
     """Sweeps periodically in a thread of its own, with a connection of its own."""
 
     def __init__(
         self,
-        settings: SweeperSettings,
+        store: Store,
+        settings: WorkerSettings,
         clock: Clock,
         own_id: Callable[[], int],
         claims: Callable[[], int],
@@ -92,6 +77,7 @@ class Sweeper(threading.Thread):
         types: Sequence[str],
     ) -> None:
         super().__init__(name="holdfast-sweeper", daemon=True)
+        self.store = store
         self._settings = settings
         self._own_id = own_id
         self._claims = claims
@@ -105,10 +91,6 @@ class Sweeper(threading.Thread):
         self._closing = False
         self._slice = 0
         self._next = {"park": 0.0, "restore": 0.0, "archive": 0.0}
-
-    def open(self, store: Store) -> "Sweeper":
-        self.store = store
-        return self
 
     def close(self) -> None:
         self._closing = True
@@ -147,7 +129,9 @@ class Sweeper(threading.Thread):
         if pulse.undecided:
             self._ask_judge(list(self.store.undecided(self._types)))
         self._now_and_then("park", PARK_EVERY, self.park, everything)
-        self._now_and_then("restore", 1.0 if self._slice else self._settings.forgotten_after / 2, self.restore, everything)
+        self._now_and_then(
+            "restore", 1.0 if self._slice else self._settings.forgotten_after / 2, self.restore, everything
+        )
         self._now_and_then("archive", ARCHIVE_EVERY, self.archive, everything)
         rest = QUICK if self.store.lock_path() else self._settings.heartbeat
         return rest if pulse.overdue_in is None else max(0.05, min(rest, pulse.overdue_in))
@@ -170,7 +154,10 @@ class Sweeper(threading.Thread):
 
     def park(self) -> None:
         handled = {job_type for row in self.store.workers() for job_type in row.types}
-        self._say(self.store.park(sorted(handled)), "jobs of types that no worker handles, or that one handles again, changed their line")
+        self._say(
+            self.store.park(sorted(handled)),
+            "jobs of types that no worker handles, or that one handles again, changed their line",
+        )
 
     def restore(self) -> None:
         self._slice, found = self.store.restore(self._slice, SLICE, self._settings.forgotten_after)

@@ -70,14 +70,20 @@ class Connection:
             except psycopg.OperationalError as error:
                 refuse_hopeless(error, self.conninfo)
                 if ends is not None and monotonic() + pause > ends:
-                    raise Unavailable(f"PostgreSQL cannot be reached: {one_line(error)}. Check the URL and that the server runs.") from error
+                    raise Unavailable(
+                        f"PostgreSQL cannot be reached: {one_line(error)}. Check the URL and that the server runs."
+                    ) from error
                 sleep(pause * (0.5 + random.random()))
                 pause = min(pause * 2, 1.0)
 
     def _connect_once(self, ends: float | None) -> psycopg.Connection[TupleRow]:
         limit = 5 if ends is None else max(1, min(5, round(ends - monotonic())))
         database = psycopg.connect(
-            self.conninfo, autocommit=True, prepare_threshold=0, connect_timeout=limit, fallback_application_name=self.name
+            self.conninfo,
+            autocommit=True,
+            prepare_threshold=0,
+            connect_timeout=limit,
+            fallback_application_name=self.name,
         )
         try:
             database.execute(PINS, prepare=False)
@@ -158,9 +164,17 @@ class Connection:
 def refuse_hopeless(error: psycopg.OperationalError, conninfo: str) -> None:
     """Mistakes that waiting does not cure."""
     text = one_line(error)
-    hopeless = ("does not exist", "authentication failed", "no password supplied", "invalid connection option", "could not translate host name")
+    hopeless = (
+        "does not exist",
+        "authentication failed",
+        "no password supplied",
+        "invalid connection option",
+        "could not translate host name",
+    )
     if any(words in text for words in hopeless):
-        raise Unavailable(f"PostgreSQL refuses the connection: {text}. Correct the URL, or create what it names.") from error
+        raise Unavailable(
+            f"PostgreSQL refuses the connection: {text}. Correct the URL, or create what it names."
+        ) from error
 
 
 def check_conninfo(conninfo: str) -> str:
@@ -168,7 +182,9 @@ def check_conninfo(conninfo: str) -> str:
     try:
         psycopg.conninfo.conninfo_to_dict(conninfo)
     except psycopg.ProgrammingError as error:
-        raise Invalid(f"The PostgreSQL URL is not valid: {one_line(error)}. Write postgresql://user:password@host:5432/database.") from error
+        raise Invalid(
+            f"The PostgreSQL URL is not valid: {one_line(error)}. Write postgresql://user:password@host:5432/database."
+        ) from error
     return conninfo
 
 
@@ -178,6 +194,8 @@ def one_line(error: BaseException) -> str:
 
 def listen(conninfo: str, channel: str) -> psycopg.Connection[Any]:
     """A connection of its own that hears what is told on the channel."""
-    database = psycopg.connect(conninfo, autocommit=True, connect_timeout=5, fallback_application_name="holdfast-listen")
+    database = psycopg.connect(
+        conninfo, autocommit=True, connect_timeout=5, fallback_application_name="holdfast-listen"
+    )
     database.execute(psycopg.sql.SQL("listen {}").format(psycopg.sql.Identifier(channel)))
     return database

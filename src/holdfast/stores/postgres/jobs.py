@@ -27,7 +27,8 @@ from holdfast.stores.sql import SqlStore, decode_any, encode_json
 
 PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 STATEMENTS = {
-    name: PARAMETER.sub(r"%(\1)s", text.replace("%", "%%")) for name, text in queryfile.load("holdfast.stores.postgres").items()
+    name: PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
+    for name, text in queryfile.load("holdfast.stores.postgres").items()
 }
 TELL_EVERY = 0.005  # seconds between notifications of a queue by one process: NOTIFY makes commits wait for each other
 OLDEST_SERVER = 140000
@@ -39,10 +40,11 @@ ABORT = "!abort"  # told in place of a queue's name, which cannot look like this
 class PostgresStore(SqlStore):
     """One connection to one instance in a PostgreSQL database."""
 
+    connection: Connection
     pumps = 2
 
     def __init__(self, conninfo: str, instance: str, clock: Clock, patience: float | None = 5) -> None:
-        super().__init__(instance, clock, patience)
+        super().__init__(instance, clock)
         self.conninfo = check_conninfo(conninfo)
         self.channel = f"{instance}__ready"
         self.connection = Connection(conninfo, patience)
@@ -113,7 +115,11 @@ class PostgresStore(SqlStore):
         return [
             ("PostgreSQL server", server["number"] >= OLDEST_SERVER, str(server["version"])),
             ("server accepts writes", not server["standby"], "a standby" if server["standby"] else "a primary"),
-            ("schema version", version == self.migrations().last, f"{version}, this code wants {self.migrations().last}"),
+            (
+                "schema version",
+                version == self.migrations().last,
+                f"{version}, this code wants {self.migrations().last}",
+            ),
         ]
 
     def create_queue(self, queue: QueueDeclared, now: datetime) -> None:
@@ -210,7 +216,9 @@ class PostgresStore(SqlStore):
         except psycopg.errors.LockNotAvailable as error:
             raise Unavailable(f"PostgreSQL: a lock could not be had in time ({one_line(error)}). Try again.") from error
         except psycopg.errors.ReadOnlySqlTransaction as error:
-            raise Unavailable("PostgreSQL is read-only at the moment. Nothing was changed; try again when it accepts writes.") from error
+            raise Unavailable(
+                "PostgreSQL is read-only at the moment. Nothing was changed; try again when it accepts writes."
+            ) from error
         except LOST as error:
             if self.connection.depth:
                 raise
@@ -266,12 +274,27 @@ class PostgresStore(SqlStore):
         return super().add_batch(jobs)
 
     def _add_one(self, new: NewJob) -> Job:
-        names = ("queue", "job_type", "retry_of", "priority", "throttle_factor", "timeout", "retries", "expires_time", "payload")
+        names = (
+            "queue",
+            "job_type",
+            "retry_of",
+            "priority",
+            "throttle_factor",
+            "timeout",
+            "retries",
+            "expires_time",
+            "payload",
+        )
         params = {name: getattr(new, name) for name in names}
         with self._translated(), self.connection.lock:
             database = self.connection.database
             by_time = self.queue_row(new.queue).claim_order == "schedule"
-            params |= {"by_time": by_time, "tell": self._may_tell(new.queue), "channel": self.channel, "now": self.given_now()}
+            params |= {
+                "by_time": by_time,
+                "tell": self._may_tell(new.queue),
+                "channel": self.channel,
+                "now": self.given_now(),
+            }
             cursor = database.execute(self.text("add_one", new.queue).encode(), params)
             job_id, now, _ = cursor.fetchone() or (0, datetime.now(UTC), None)
         now = now.astimezone(UTC)
@@ -288,7 +311,7 @@ class PostgresStore(SqlStore):
         waiting: list[str] = []
         for index, (new, job_id) in enumerate(zip(jobs, ids, strict=True)):
             if index in duplicates:
-                added.append(duplicates[index])  # type: ignore[arg-type]
+                added.append(duplicates[index])
                 continue
             options = (new.queue, new.job_type, structs.astuple(new)[FIRST_OPTION:])
             frame = frames.get(options)
@@ -301,15 +324,18 @@ class PostgresStore(SqlStore):
             self._copy("copy_jobs", lines, queue)
         self._copy("copy_ready", ready)
         self._copy("copy_waiting", waiting)
-        for index in (index for index, job in duplicates.items() if job is None):
-            added[index] = self.insert([jobs[index]])[0]
+        for index, job in duplicates.items():
+            if jobs[index].on_duplicate == "replace" and job.id in ids:  # the first of them is stored only now
+                added[index] = self.insert([jobs[index]])[0]
         self.announce(sorted(rows))
         return added
 
     def _frame(self, new: NewJob, now: datetime) -> "Frame":
         at, closes = self.placed(new, now)
         zones = encode_json(new.time_windows).decode() if new.time_windows else None
-        middle = line(now, new.retry_of, new.priority, new.throttle_factor, new.timeout, new.retries, zones, new.expires_time)
+        middle = line(
+            now, new.retry_of, new.priority, new.throttle_factor, new.timeout, new.retries, zones, new.expires_time
+        )
         major, minor = self.rank(new.queue, new.priority, at)
         due = at <= now
         return Frame(
@@ -327,9 +353,13 @@ class PostgresStore(SqlStore):
             with self.connection.database.cursor() as cursor, cursor.copy(self.text(name, queue).encode()) as copy:
                 copy.write("".join(lines))
 
-    def _take_keys(self, jobs: Sequence[NewJob], ids: Sequence[int]) -> dict[int, Job | None]:
-        """Keys first, so that a duplicate does not break the transaction. The duplicates by position (see `_losers`)."""
-        keyed = sorted((new.job_type, new.job_key, job_id) for new, job_id in zip(jobs, ids, strict=True) if new.job_key is not None)
+    def _take_keys(self, jobs: Sequence[NewJob], ids: Sequence[int]) -> dict[int, Job]:
+        """Keys first, so that a duplicate does not break the transaction. The duplicates by position."""
+        keyed = sorted(
+            (new.job_type, new.job_key, job_id)
+            for new, job_id in zip(jobs, ids, strict=True)
+            if new.job_key is not None
+        )
         taken: set[int] = set()
         holders: dict[tuple[str, str], int] = {}
         open_ = keyed
@@ -352,21 +382,21 @@ class PostgresStore(SqlStore):
 
     def _losers(
         self, losers: Sequence[NewJob | None], holders: Mapping[tuple[str, str], int], own: Mapping[int, NewJob]
-    ) -> dict[int, Job | None]:
-        """What each job that did not get its key gets instead; None: to be asked again when the others are stored."""
-        found: dict[int, Job | None] = {}
+    ) -> dict[int, Job]:
+        """What each job that did not get its key gets instead."""
+        found: dict[int, Job] = {}
         for index, new in enumerate(losers):
             if new is None or new.job_key is None:
                 continue
             holder = holders.get((new.job_type, new.job_key))
-            if holder in own and new.on_duplicate == "replace":
-                found[index] = None
-            elif holder in own:  # the same key twice in one call: the first one has it
+            if holder is None:
+                raise Conflict(
+                    f"The key `{new.job_key}` of type `{new.job_type}` changes hands too fast. Enqueue again."
+                )
+            if holder in own:  # the same key twice in one call: the first one has it
                 at, _ = self.placed(own[holder], self.now())
                 first = self.job_added(own[holder], holder, self.now(), at)
                 found[index] = self.as_duplicate(new, first)
-            elif holder is None:
-                raise Conflict(f"The key `{new.job_key}` of type `{new.job_type}` changes hands too fast. Enqueue again.")
             else:
                 found |= {index: job for job in self.settle_duplicates([new], holders).values()}
         return found
@@ -404,7 +434,9 @@ class PostgresStore(SqlStore):
         common = {"worker": turn.worker, "pump": turn.pump, "types": words_literal(turn.types), "now": now}
         with database.pipeline():
             settled = [
-                database.execute(self.text("settle", queue).encode(), self._settle_params(queue, items, now), binary=True)
+                database.execute(
+                    self.text("settle", queue).encode(), self._settle_params(queue, items, now), binary=True
+                )
                 for queue, items in by_queue.items()
             ]
             if turn.ended_leases:
@@ -413,7 +445,14 @@ class PostgresStore(SqlStore):
                 database.execute(self.text("promote").encode(), {"now": now, "limit": 1000})
                 wake = database.execute(self.text("next_wake").encode(), {"now": now}, binary=True)
             claims = [
-                (want.queue, database.execute(self.text("claim", want.queue).encode(), {**common, "queue": want.queue, "room": want.room}, binary=True))
+                (
+                    want.queue,
+                    database.execute(
+                        self.text("claim", want.queue).encode(),
+                        {**common, "queue": want.queue, "room": want.room},
+                        binary=True,
+                    ),
+                )
                 for want in turn.wants
             ]
         claimed = [call for queue, cursor in claims for call in claimed_of(queue, cursor)]
@@ -457,7 +496,7 @@ def claimed_of(queue: str, cursor: psycopg.Cursor[Any]) -> list[Claimed]:
     """The claimed jobs in claim order; UPDATE … RETURNING gives none."""
     rows = cursor.fetchall()
     rows.sort(key=lambda row: (row[7], row[8], row[0]))
-    return [Claimed(*row[:7], queue, row[9]) for row in rows]
+    return [Claimed(queue, row[9], *row[:7]) for row in rows]
 
 
 def is_plain(new: NewJob) -> bool:
@@ -478,7 +517,9 @@ def literal(values: Iterable[float]) -> str:
 
 def words_literal(values: Iterable[str | None]) -> str:
     """A PostgreSQL array of text as text."""
-    quoted = ("NULL" if value is None else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values)
+    quoted = (
+        "NULL" if value is None else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values
+    )
     return "{" + ",".join(quoted) + "}"
 
 

@@ -17,7 +17,9 @@ import apsw
 from holdfast.clock import monotonic, sleep
 from holdfast.errors import Unavailable
 
-NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.glusterfs", "lustre"})
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.glusterfs", "lustre"}
+)
 BUSY = (apsw.BusyError, apsw.LockedError)
 
 
@@ -31,7 +33,7 @@ class Connection:
         self.depth = 0
         self.broken: str | None = None
         self._inode = 0
-        self.database = self._open()
+        self.database: Any = self._open()  # apsw's own types leave every value open
 
     @property
     def in_memory(self) -> bool:
@@ -53,8 +55,16 @@ class Connection:
     def _configure(self, database: apsw.Connection) -> None:
         mode = self._with_patience(lambda: database.execute("pragma journal_mode=wal").fetchall())
         if not self.in_memory and mode[0][0] != "wal":
-            raise Unavailable(f"SQLite file {self.path} cannot use a write-ahead log (it says `{mode[0][0]}`). Put it on a local disk.")
-        for setting in ("synchronous=full", "wal_autocheckpoint=4000", "cache_size=-65536", "temp_store=memory", "foreign_keys=on"):
+            raise Unavailable(
+                f"SQLite file {self.path} cannot use a write-ahead log (it says `{mode[0][0]}`). Put it on a local disk."
+            )
+        for setting in (
+            "synchronous=full",
+            "wal_autocheckpoint=4000",
+            "cache_size=-65536",
+            "temp_store=memory",
+            "foreign_keys=on",
+        ):
             database.execute(f"pragma {setting}")
         # The first read opens the WAL, so that its inode is known.
         self._with_patience(lambda: database.execute("select count(*) from sqlite_master").fetchall())
@@ -104,7 +114,9 @@ class Connection:
             try:
                 self.database.execute("rollback")
             except apsw.Error:
-                self.broken = f"SQLite file {self.path}: a transaction could not be rolled back. Close the App and open it again."
+                self.broken = (
+                    f"SQLite file {self.path}: a transaction could not be rolled back. Close the App and open it again."
+                )
 
     def _trust_wal(self) -> None:
         if self._wal_inode() != self._inode:
@@ -169,7 +181,9 @@ def refuse_network_file_system(path: str) -> None:
     """SQLite's locks do not hold there."""
     kind = file_system_of(os.path.realpath(os.path.dirname(path) or "."))
     if kind in NETWORK_FILE_SYSTEMS:
-        raise Unavailable(f"SQLite file {path} lies on a network file system ({kind}), where its locks do not hold. Use a local disk, or PostgreSQL.")
+        raise Unavailable(
+            f"SQLite file {path} lies on a network file system ({kind}), where its locks do not hold. Use a local disk, or PostgreSQL."
+        )
 
 
 def file_system_of(folder: str) -> str:

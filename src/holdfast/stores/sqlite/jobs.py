@@ -25,17 +25,26 @@ from holdfast.stores.sqlite.connection import Connection, explained
 from holdfast.stores.sqlite.watch import FileWatch
 
 STATEMENTS = queryfile.load("holdfast.stores.sqlite")
-LAW = ("create_queue_index", "create_law_update", "create_law_insert", "create_law_delete", "create_key_take", "create_key_free")
+LAW = (
+    "create_queue_index",
+    "create_law_update",
+    "create_law_insert",
+    "create_law_delete",
+    "create_key_take",
+    "create_key_free",
+)
 ids_of = msgspec.json.Decoder(list[int]).decode
 
 
 class SqliteStore(SqlStore):
     """One connection to one instance in an SQLite file."""
 
+    connection: Connection
+
     def __init__(
         self, path: str, instance: str, clock: Clock, patience: float | None = 5, connection: Connection | None = None
     ) -> None:
-        super().__init__(instance, clock, patience)
+        super().__init__(instance, clock)
         self.path = path
         self.connection = connection or Connection(path, patience)
         self.lock = self.connection.lock
@@ -104,7 +113,11 @@ class SqliteStore(SqlStore):
         return [
             ("SQLite library", True, apsw.sqlite_lib_version()),
             ("file is sound", sound == "ok", f"{self.path}: {sound}"),
-            ("schema version", version == self.migrations().last, f"{version}, this code wants {self.migrations().last}"),
+            (
+                "schema version",
+                version == self.migrations().last,
+                f"{version}, this code wants {self.migrations().last}",
+            ),
         ]
 
     def create_queue(self, queue: QueueDeclared, now: datetime) -> None:
@@ -257,7 +270,17 @@ class SqliteStore(SqlStore):
             at, closes = self.placed(new, now)
             when, shuts = microseconds(at), self.time(closes)
             zones = encode_json(new.time_windows).decode() if new.time_windows else None
-            row = (job_id, new.job_type, new.job_key, stamp, new.retry_of, new.priority, new.throttle_factor, new.timeout, new.retries)
+            row = (
+                job_id,
+                new.job_type,
+                new.job_key,
+                stamp,
+                new.retry_of,
+                new.priority,
+                new.throttle_factor,
+                new.timeout,
+                new.retries,
+            )
             rows.setdefault(new.queue, []).append((*row, zones, self.time(new.expires_time), new.payload, when))
             if when <= stamp:
                 major, minor = self.rank(new.queue, new.priority, at)
@@ -286,9 +309,13 @@ class SqliteStore(SqlStore):
     def _borrowed(self, connection: apsw.Connection) -> "SqliteStore":
         same = self.connection.in_memory or connection.filename == self.connection.database.filename
         if not same:
-            raise Invalid(f"connection= is open on {connection.filename}, but this instance lives in {self.path}. Connect to that file.")
+            raise Invalid(
+                f"connection= is open on {connection.filename}, but this instance lives in {self.path}. Connect to that file."
+            )
         if not connection.in_transaction:
-            raise Invalid("connection= is not in a transaction. Begin one (`begin immediate`) before you enqueue in it.")
+            raise Invalid(
+                "connection= is not in a transaction. Begin one (`begin immediate`) before you enqueue in it."
+            )
         store = SqliteStore.__new__(SqliteStore)
         store.__dict__.update(self.__dict__)
         store.connection = Connection.__new__(Connection)
@@ -323,14 +350,18 @@ class SqliteStore(SqlStore):
         for queue, values in by_queue.items():
             database.executemany(self.text("settle", queue), values)
         if database.total_changes() - before != len(done) + keyed:  # freeing a key is a change too
-            stale = sum(self._is_stale(item) for item in done)
+            stale = sum(self._is_stale(item, stamp) for item in done)
         for queue, values in by_queue.items():
             database.execute(self.text("add_ended"), (stamp, queue, self.pack([value[3] for value in values])))
         return stale
 
-    def _is_stale(self, item: Done) -> bool:
+    def _is_stale(self, item: Done, stamp: int) -> bool:
         found = self.rows("job", {"id": item.call.id})
-        return not found or (found[0]["state"], found[0]["attempt"]) != ("final", item.call.attempt)
+        return not found or (found[0]["attempt"], found[0]["outcome"], found[0]["end_time"]) != (
+            item.call.attempt,
+            "success",
+            stamp,
+        )
 
     def _promote(self, stamp: int) -> float | None:
         params = {"now": stamp, "limit": 1000}
@@ -350,8 +381,10 @@ class SqliteStore(SqlStore):
         if not started:
             return []
         ids = [key[2] for key in head if key[2] in started]
-        lease = database.execute(self.text("add_lease"), (queue, turn.worker, turn.pump, 0.0, None, self.pack(ids))).fetchall()[0][0]
-        return [Claimed(*started[job_id], queue, lease) for job_id in ids]
+        lease = database.execute(
+            self.text("add_lease"), (queue, turn.worker, turn.pump, 0.0, None, self.pack(ids))
+        ).fetchall()[0][0]
+        return [Claimed(queue, lease, *started[job_id]) for job_id in ids]
 
 
 def _as_dict(cursor: apsw.Cursor, row: tuple[Any, ...]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ select started.*, lease.id from started, lease;
 -- The one guarded statement for everything that is not plain success.
 update {queue_table} set state = :state, situation = :situation, attempt = :to_attempt, outcome = :outcome, error = :error,
   result = coalesce(:result::text, result), payload = coalesce(:payload::text, payload), failures = :failures, losses = :losses, crashes = :crashes,
-  scheduled_run_time = coalesce(:scheduled_run_time::timestamptz, scheduled_run_time), worker = :worker, start_time = coalesce(:start_time::timestamptz, start_time),
+  scheduled_run_time = coalesce(:scheduled_run_time::timestamptz, scheduled_run_time), worker = :worker,
   end_time = :end_time, execution_time = coalesce(:seconds::float8, execution_time), total_time = total_time + coalesce(:seconds::float8, 0), update_time = :now
 where id = :id and state = :was and attempt = :attempt and situation is not distinct from :situation_was::text;
 
@@ -82,6 +82,9 @@ insert into {abort} (job, attempt, worker, actor, request_time) values (:job, :a
 -- name: aborts_of
 -- Wishes to end jobs that this worker holds.
 select job, attempt, actor from {abort} where worker = :worker;
+
+-- name: aborts_among
+select job, attempt, actor from {abort} where job = any(:ids::bigint[]);
 
 -- name: drop_abort
 delete from {abort} where job = :job;

@@ -103,10 +103,10 @@ select max(id) as last from {job};
 select id, queue, ids from {ended} where end_time < :before order by id limit :limit;
 
 -- name: to_archive
-insert into {archive} select *, :now::timestamptz from {queue_table} where id = any(:ids::bigint[]) and state = 'final';
+insert into {archive} select *, :now::timestamptz from {queue_table} where id = any(:ids::bigint[]) and state = 'final' and end_time < :before;
 
 -- name: drop_archived
-delete from {queue_table} where id = any(:ids::bigint[]) and state = 'final';
+delete from {queue_table} where id = any(:ids::bigint[]) and state = 'final' and end_time < :before;
 
 -- name: drop_dead
 delete from {dead} where id = any(:ids::bigint[]) and end_time < :before;

@@ -15,12 +15,9 @@ update {queue} set paused = :paused where name = :name;
 -- name: limit_queue
 update {queue} set set_limit = :set_limit where name = :name;
 
--- name: ready_ids
-select id from {ready} where queue = :queue;
-
--- name: clear_ready
--- The claim order changed: its hints are made again from the rows.
-delete from {ready} where queue = :queue;
+-- name: reorder_ready
+-- The claim order changed: the two numbers change places.
+update {ready} set major = minor, minor = major where queue = :queue;
 
 -- name: create_queue_table
 -- The job table of one queue, with the law on it. Differs from PostgreSQL: there it is a partition and inherits all this.

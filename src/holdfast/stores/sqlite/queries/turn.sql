@@ -33,7 +33,7 @@ insert into {lease} (queue, worker, pump, factor, deadline_time, ids) values (?1
 -- The one guarded statement for everything that is not plain success.
 update {queue_table} set state = :state, situation = :situation, attempt = :to_attempt, outcome = :outcome, error = :error,
   result = coalesce(:result, result), payload = coalesce(:payload, payload), failures = :failures, losses = :losses, crashes = :crashes,
-  scheduled_run_time = coalesce(:scheduled_run_time, scheduled_run_time), worker = :worker, start_time = coalesce(:start_time, start_time),
+  scheduled_run_time = coalesce(:scheduled_run_time, scheduled_run_time), worker = :worker,
   end_time = :end_time, execution_time = coalesce(:seconds, execution_time), total_time = total_time + coalesce(:seconds, 0), update_time = :now
 where id = :id and state = :was and attempt = :attempt and situation is :situation_was;
 
@@ -74,6 +74,9 @@ insert into {abort} (job, attempt, worker, actor, request_time) values (:job, :a
 -- name: aborts_of
 -- Wishes to end jobs that this worker holds.
 select job, attempt, actor from {abort} where worker = :worker;
+
+-- name: aborts_among
+select job, attempt, actor from {abort} where job in (select value from json_each(:ids));
 
 -- name: drop_abort
 delete from {abort} where job = :job;

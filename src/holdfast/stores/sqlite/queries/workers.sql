@@ -100,10 +100,10 @@ select last from {sequence};
 select id, queue, ids from {ended} where end_time < :before order by id limit :limit;
 
 -- name: to_archive
-insert into {archive} select *, :now from {queue_table} where id in (select value from json_each(:ids)) and state = 'final' on conflict do nothing;
+insert into {archive} select *, :now from {queue_table} where id in (select value from json_each(:ids)) and state = 'final' and end_time < :before on conflict do nothing;
 
 -- name: drop_archived
-delete from {queue_table} where id in (select value from json_each(:ids)) and state = 'final';
+delete from {queue_table} where id in (select value from json_each(:ids)) and state = 'final' and end_time < :before;
 
 -- name: drop_dead
 delete from {dead} where id in (select value from json_each(:ids)) and end_time < :before;

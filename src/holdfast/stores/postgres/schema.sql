@@ -1,0 +1,499 @@
+-- An instance `holdfast` with one queue, `work`, after the last migration. Written by `make docs`; read by people only.
+
+CREATE FUNCTION holdfast__archive_refuse() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin raise exception 'job %: an archived job never changes', old.id using errcode = 'integrity_constraint_violation'; end $$;
+
+CREATE FUNCTION holdfast__job_refuse() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  if tg_op = 'INSERT' then
+    raise exception 'job %: a new job must be `initial` with attempt 0, not `%` with attempt %', new.id, new.state, new.attempt
+      using errcode = 'integrity_constraint_violation';
+  elsif tg_op = 'DELETE' then
+    raise exception 'job %: `%` may not be deleted, only `final` may', old.id, old.state using errcode = 'integrity_constraint_violation';
+  elsif tg_op = 'TRUNCATE' then
+    raise exception 'jobs may not be truncated' using errcode = 'integrity_constraint_violation';
+  end if;
+  raise exception 'job %: `%` (attempt %, %) may not become `%` (attempt %, %)', old.id, old.state, old.attempt, coalesce(old.situation, 'free'),
+    new.state, new.attempt, coalesce(new.situation, 'free') using errcode = 'integrity_constraint_violation';
+end $$;
+
+CREATE FUNCTION holdfast__key_free() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  delete from "holdfast__key" where job_type = new.job_type and job_key = new.job_key and id = new.id;
+  return null;
+end $$;
+
+CREATE FUNCTION holdfast__key_take() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  insert into "holdfast__key" (job_type, job_key, id) values (new.job_type, new.job_key, new.id) on conflict do nothing;
+  if not exists (select from "holdfast__key" where job_type = new.job_type and job_key = new.job_key and id = new.id) then
+    raise exception 'job type % already has a living job with key %', new.job_type, new.job_key using errcode = 'unique_violation';
+  end if;
+  return null;
+end $$;
+
+CREATE TABLE __holdfast_instance (
+    name text NOT NULL,
+    version integer NOT NULL,
+    create_time timestamp with time zone NOT NULL
+);
+
+CREATE TABLE __holdfast_table (
+    table_name text NOT NULL,
+    instance text NOT NULL,
+    queue text NOT NULL
+);
+
+CREATE TABLE holdfast__abort (
+    job bigint NOT NULL,
+    attempt integer NOT NULL,
+    worker bigint,
+    actor text NOT NULL,
+    request_time timestamp with time zone NOT NULL
+);
+
+CREATE TABLE holdfast__archive (
+    id bigint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    job_type text NOT NULL COLLATE pg_catalog."C",
+    job_key text COLLATE pg_catalog."C",
+    create_time timestamp with time zone NOT NULL,
+    retry_of bigint,
+    priority double precision NOT NULL,
+    throttle_factor double precision NOT NULL,
+    timeout double precision,
+    retries integer,
+    time_windows text,
+    expires_time timestamp with time zone,
+    payload text NOT NULL,
+    scheduled_run_time timestamp with time zone NOT NULL,
+    update_time timestamp with time zone NOT NULL,
+    start_time timestamp with time zone,
+    end_time timestamp with time zone,
+    state text NOT NULL,
+    situation text,
+    outcome text,
+    attempt integer NOT NULL,
+    failures integer NOT NULL,
+    losses integer NOT NULL,
+    crashes integer NOT NULL,
+    execution_time double precision,
+    total_time double precision NOT NULL,
+    worker bigint,
+    result text,
+    error text NOT NULL,
+    archive_time timestamp with time zone NOT NULL
+)
+PARTITION BY RANGE (end_time);
+
+CREATE TABLE holdfast__archive_default (
+    id bigint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    job_type text NOT NULL COLLATE pg_catalog."C",
+    job_key text COLLATE pg_catalog."C",
+    create_time timestamp with time zone NOT NULL,
+    retry_of bigint,
+    priority double precision NOT NULL,
+    throttle_factor double precision NOT NULL,
+    timeout double precision,
+    retries integer,
+    time_windows text,
+    expires_time timestamp with time zone,
+    payload text NOT NULL,
+    scheduled_run_time timestamp with time zone NOT NULL,
+    update_time timestamp with time zone NOT NULL,
+    start_time timestamp with time zone,
+    end_time timestamp with time zone,
+    state text NOT NULL,
+    situation text,
+    outcome text,
+    attempt integer NOT NULL,
+    failures integer NOT NULL,
+    losses integer NOT NULL,
+    crashes integer NOT NULL,
+    execution_time double precision,
+    total_time double precision NOT NULL,
+    worker bigint,
+    result text,
+    error text NOT NULL,
+    archive_time timestamp with time zone NOT NULL
+);
+
+CREATE TABLE holdfast__attempt (
+    job bigint NOT NULL,
+    attempt integer NOT NULL,
+    start_time timestamp with time zone,
+    end_time timestamp with time zone NOT NULL,
+    outcome text NOT NULL,
+    state text NOT NULL,
+    error text,
+    traceback text,
+    seconds double precision,
+    worker text
+);
+
+CREATE TABLE holdfast__audit (
+    id bigint NOT NULL,
+    "time" timestamp with time zone NOT NULL,
+    actor text NOT NULL,
+    action text NOT NULL,
+    job bigint,
+    attempt integer,
+    queue text COLLATE pg_catalog."C",
+    detail text
+);
+
+ALTER TABLE holdfast__audit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast__audit_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE holdfast__dead (
+    end_time timestamp with time zone NOT NULL,
+    id bigint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C"
+);
+
+CREATE TABLE holdfast__ended (
+    id bigint NOT NULL,
+    end_time timestamp with time zone NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    ids bigint[] NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.05');
+
+ALTER TABLE holdfast__ended ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast__ended_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE SEQUENCE holdfast__job_id
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE TABLE holdfast__job (
+    id bigint DEFAULT nextval('holdfast__job_id'::regclass) NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    job_type text NOT NULL COLLATE pg_catalog."C",
+    job_key text COLLATE pg_catalog."C",
+    create_time timestamp with time zone NOT NULL,
+    retry_of bigint,
+    priority double precision NOT NULL,
+    throttle_factor double precision NOT NULL,
+    timeout double precision,
+    retries integer,
+    time_windows text,
+    expires_time timestamp with time zone,
+    payload text NOT NULL,
+    scheduled_run_time timestamp with time zone NOT NULL,
+    update_time timestamp with time zone NOT NULL,
+    start_time timestamp with time zone,
+    end_time timestamp with time zone,
+    state text DEFAULT 'initial'::text NOT NULL,
+    situation text,
+    outcome text,
+    attempt integer DEFAULT 0 NOT NULL,
+    failures integer DEFAULT 0 NOT NULL,
+    losses integer DEFAULT 0 NOT NULL,
+    crashes integer DEFAULT 0 NOT NULL,
+    execution_time double precision,
+    total_time double precision DEFAULT 0 NOT NULL,
+    worker bigint,
+    result text,
+    error text DEFAULT 'NONE'::text NOT NULL,
+    CONSTRAINT holdfast__job_throttle_factor_check CHECK ((throttle_factor >= (0)::double precision)),
+    CONSTRAINT law CHECK (
+CASE state
+    WHEN 'initial'::text THEN ((error = 'NONE'::text) AND (outcome IS NULL) AND (situation IS NULL) AND (attempt = 0))
+    WHEN 'running'::text THEN ((error = 'NONE'::text) AND (outcome IS NULL) AND (situation = ANY (ARRAY['held'::text, 'waiting'::text, 'loose'::text])) AND (attempt > 0))
+    WHEN 'error'::text THEN ((error <> 'NONE'::text) AND (outcome IS NULL) AND (situation IS NULL) AND (attempt > 0))
+    WHEN 'final'::text THEN ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'error'::text, 'aborted'::text])) AND ((outcome = 'success'::text) = (error = 'NONE'::text)) AND (situation IS NULL) AND (end_time IS NOT NULL) AND (attempt > 0))
+    ELSE false
+END)
+)
+PARTITION BY LIST (queue);
+
+CREATE TABLE holdfast__key (
+    job_type text NOT NULL COLLATE pg_catalog."C",
+    job_key text NOT NULL COLLATE pg_catalog."C",
+    id bigint NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='20000');
+
+CREATE TABLE holdfast__lease (
+    id bigint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    worker bigint,
+    pump integer DEFAULT 0 NOT NULL,
+    factor double precision DEFAULT 0 NOT NULL,
+    deadline_time timestamp with time zone,
+    ids bigint[] NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', vacuum_truncate=off);
+
+ALTER TABLE holdfast__lease ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast__lease_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE holdfast__parked (
+    job_type text NOT NULL COLLATE pg_catalog."C",
+    id bigint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    closes_time timestamp with time zone
+);
+
+CREATE TABLE holdfast__queue (
+    name text NOT NULL COLLATE pg_catalog."C",
+    table_name text NOT NULL,
+    claim_order text NOT NULL,
+    declared_limit double precision NOT NULL,
+    set_limit double precision,
+    paused boolean DEFAULT false NOT NULL,
+    create_time timestamp with time zone NOT NULL,
+    CONSTRAINT holdfast__queue_claim_order_check CHECK ((claim_order = ANY (ARRAY['priority'::text, 'schedule'::text])))
+);
+
+CREATE TABLE holdfast__ready (
+    queue text NOT NULL COLLATE pg_catalog."C",
+    major double precision NOT NULL,
+    minor double precision NOT NULL,
+    id bigint NOT NULL,
+    job_type text NOT NULL COLLATE pg_catalog."C",
+    throttle_factor double precision NOT NULL,
+    closes_time timestamp with time zone,
+    ready_time timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_cost_delay='0', vacuum_truncate=off);
+
+CREATE TABLE holdfast__type (
+    job_type text NOT NULL COLLATE pg_catalog."C",
+    queue text NOT NULL COLLATE pg_catalog."C",
+    default_timeout double precision,
+    default_priority double precision NOT NULL,
+    default_throttle_factor double precision NOT NULL,
+    default_time_windows text NOT NULL,
+    default_retries integer,
+    retry text,
+    on_crash text NOT NULL,
+    max_crashes integer,
+    has_handler boolean NOT NULL,
+    has_retry_handler boolean NOT NULL,
+    has_response_handler boolean NOT NULL,
+    schema text,
+    labels text NOT NULL,
+    update_time timestamp with time zone NOT NULL,
+    CONSTRAINT holdfast__type_on_crash_check CHECK ((on_crash = ANY (ARRAY['rerun'::text, 'timeout'::text])))
+);
+
+CREATE TABLE holdfast__undecided (
+    job_type text NOT NULL COLLATE pg_catalog."C",
+    id bigint NOT NULL
+);
+
+CREATE TABLE holdfast__waiting (
+    wake_time timestamp with time zone NOT NULL,
+    id bigint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    closes_time timestamp with time zone
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='20000');
+
+CREATE TABLE holdfast__worker (
+    id bigint NOT NULL,
+    name text NOT NULL,
+    host text NOT NULL,
+    pid integer NOT NULL,
+    version text NOT NULL,
+    queues text NOT NULL,
+    types text NOT NULL,
+    labels text NOT NULL,
+    concurrency integer NOT NULL,
+    beat bigint DEFAULT 0 NOT NULL,
+    lock_path text,
+    start_time timestamp with time zone NOT NULL,
+    beat_time timestamp with time zone NOT NULL,
+    stopping boolean DEFAULT false NOT NULL,
+    gone_time timestamp with time zone,
+    gone text,
+    CONSTRAINT holdfast__worker_gone_check CHECK ((gone = ANY (ARRAY['left'::text, 'lost'::text])))
+);
+
+ALTER TABLE holdfast__worker ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast__worker_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE holdfast_work (
+    id bigint DEFAULT nextval('holdfast__job_id'::regclass) NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    job_type text NOT NULL COLLATE pg_catalog."C",
+    job_key text COLLATE pg_catalog."C",
+    create_time timestamp with time zone NOT NULL,
+    retry_of bigint,
+    priority double precision NOT NULL,
+    throttle_factor double precision NOT NULL,
+    timeout double precision,
+    retries integer,
+    time_windows text,
+    expires_time timestamp with time zone,
+    payload text NOT NULL,
+    scheduled_run_time timestamp with time zone NOT NULL,
+    update_time timestamp with time zone NOT NULL,
+    start_time timestamp with time zone,
+    end_time timestamp with time zone,
+    state text DEFAULT 'initial'::text NOT NULL,
+    situation text,
+    outcome text,
+    attempt integer DEFAULT 0 NOT NULL,
+    failures integer DEFAULT 0 NOT NULL,
+    losses integer DEFAULT 0 NOT NULL,
+    crashes integer DEFAULT 0 NOT NULL,
+    execution_time double precision,
+    total_time double precision DEFAULT 0 NOT NULL,
+    worker bigint,
+    result text,
+    error text DEFAULT 'NONE'::text NOT NULL,
+    CONSTRAINT holdfast__job_throttle_factor_check CHECK ((throttle_factor >= (0)::double precision)),
+    CONSTRAINT law CHECK (
+CASE state
+    WHEN 'initial'::text THEN ((error = 'NONE'::text) AND (outcome IS NULL) AND (situation IS NULL) AND (attempt = 0))
+    WHEN 'running'::text THEN ((error = 'NONE'::text) AND (outcome IS NULL) AND (situation = ANY (ARRAY['held'::text, 'waiting'::text, 'loose'::text])) AND (attempt > 0))
+    WHEN 'error'::text THEN ((error <> 'NONE'::text) AND (outcome IS NULL) AND (situation IS NULL) AND (attempt > 0))
+    WHEN 'final'::text THEN ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'error'::text, 'aborted'::text])) AND ((outcome = 'success'::text) = (error = 'NONE'::text)) AND (situation IS NULL) AND (end_time IS NOT NULL) AND (attempt > 0))
+    ELSE false
+END),
+    CONSTRAINT queue_name CHECK ((queue = 'work'::text))
+)
+WITH (fillfactor='40', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE ONLY holdfast__archive ATTACH PARTITION holdfast__archive_default DEFAULT;
+
+ALTER TABLE ONLY holdfast__job ATTACH PARTITION holdfast_work FOR VALUES IN ('work');
+
+ALTER TABLE ONLY __holdfast_instance
+    ADD CONSTRAINT __holdfast_instance_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY __holdfast_table
+    ADD CONSTRAINT __holdfast_table_pkey PRIMARY KEY (table_name);
+
+ALTER TABLE ONLY holdfast__abort
+    ADD CONSTRAINT holdfast__abort_pkey PRIMARY KEY (job);
+
+ALTER TABLE ONLY holdfast__attempt
+    ADD CONSTRAINT holdfast__attempt_pkey PRIMARY KEY (job, attempt);
+
+ALTER TABLE ONLY holdfast__audit
+    ADD CONSTRAINT holdfast__audit_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY holdfast__dead
+    ADD CONSTRAINT holdfast__dead_pkey PRIMARY KEY (end_time, id);
+
+ALTER TABLE ONLY holdfast__ended
+    ADD CONSTRAINT holdfast__ended_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY holdfast__key
+    ADD CONSTRAINT holdfast__key_pkey PRIMARY KEY (job_type, job_key);
+
+ALTER TABLE ONLY holdfast__lease
+    ADD CONSTRAINT holdfast__lease_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY holdfast__parked
+    ADD CONSTRAINT holdfast__parked_pkey PRIMARY KEY (job_type, id);
+
+ALTER TABLE ONLY holdfast__queue
+    ADD CONSTRAINT holdfast__queue_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY holdfast__ready
+    ADD CONSTRAINT holdfast__ready_pkey PRIMARY KEY (queue, major, minor, id);
+
+ALTER TABLE ONLY holdfast__type
+    ADD CONSTRAINT holdfast__type_pkey PRIMARY KEY (job_type);
+
+ALTER TABLE ONLY holdfast__undecided
+    ADD CONSTRAINT holdfast__undecided_pkey PRIMARY KEY (job_type, id);
+
+ALTER TABLE ONLY holdfast__waiting
+    ADD CONSTRAINT holdfast__waiting_pkey PRIMARY KEY (wake_time, id);
+
+ALTER TABLE ONLY holdfast__worker
+    ADD CONSTRAINT holdfast__worker_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY holdfast_work
+    ADD CONSTRAINT holdfast_work_pkey PRIMARY KEY (id);
+
+CREATE INDEX holdfast__archive_id_idx ON ONLY holdfast__archive USING btree (id);
+
+CREATE INDEX holdfast__archive_default_id_idx ON holdfast__archive_default USING btree (id);
+
+CREATE INDEX holdfast__archive_job_type_id_idx ON ONLY holdfast__archive USING btree (job_type, id);
+
+CREATE INDEX holdfast__archive_default_job_type_id_idx ON holdfast__archive_default USING btree (job_type, id);
+
+CREATE INDEX holdfast__audit_job_idx ON holdfast__audit USING btree (job) WHERE (job IS NOT NULL);
+
+CREATE INDEX holdfast__job_job_type_id_idx ON ONLY holdfast__job USING btree (job_type, id);
+
+CREATE INDEX holdfast__ready_closes_time_idx ON holdfast__ready USING btree (closes_time) WHERE (closes_time IS NOT NULL);
+
+CREATE INDEX holdfast_work_job_type_id_idx ON holdfast_work USING btree (job_type, id);
+
+ALTER INDEX holdfast__archive_id_idx ATTACH PARTITION holdfast__archive_default_id_idx;
+
+ALTER INDEX holdfast__archive_job_type_id_idx ATTACH PARTITION holdfast__archive_default_job_type_id_idx;
+
+ALTER INDEX holdfast__job_job_type_id_idx ATTACH PARTITION holdfast_work_job_type_id_idx;
+
+CREATE TRIGGER key_free AFTER UPDATE ON holdfast__job FOR EACH ROW WHEN (((new.job_key IS NOT NULL) AND (new.state = 'final'::text) AND (old.state <> 'final'::text))) EXECUTE FUNCTION holdfast__key_free();
+
+CREATE TRIGGER key_take AFTER INSERT ON holdfast__job FOR EACH ROW WHEN ((new.job_key IS NOT NULL)) EXECUTE FUNCTION holdfast__key_take();
+
+CREATE TRIGGER law_archive BEFORE UPDATE ON holdfast__archive FOR EACH ROW EXECUTE FUNCTION holdfast__archive_refuse();
+
+CREATE TRIGGER law_delete AFTER DELETE ON holdfast__job FOR EACH ROW WHEN ((old.state <> 'final'::text)) EXECUTE FUNCTION holdfast__job_refuse();
+
+CREATE TRIGGER law_insert AFTER INSERT ON holdfast__job FOR EACH ROW WHEN ((new.state <> 'initial'::text)) EXECUTE FUNCTION holdfast__job_refuse();
+
+CREATE TRIGGER law_truncate BEFORE TRUNCATE ON holdfast_work FOR EACH STATEMENT EXECUTE FUNCTION holdfast__job_refuse();
+
+CREATE TRIGGER law_update AFTER UPDATE ON holdfast__job FOR EACH ROW WHEN ((NOT ((old.state <> 'final'::text) AND (new.id = old.id) AND (new.queue = old.queue) AND (new.create_time = old.create_time) AND (new.job_type = old.job_type) AND (NOT (new.job_key IS DISTINCT FROM old.job_key)) AND
+        CASE new.state
+            WHEN 'running'::text THEN (((new.attempt = (old.attempt + 1)) AND (new.situation = 'held'::text) AND ((old.state = ANY (ARRAY['initial'::text, 'error'::text])) OR (old.situation = 'loose'::text))) OR ((old.state = 'running'::text) AND (new.attempt = old.attempt) AND ((old.situation = 'held'::text) OR ((new.situation = 'loose'::text) OR (new.situation = old.situation)))))
+            WHEN 'error'::text THEN ((new.attempt = old.attempt) AND ((old.state = 'running'::text) OR ((old.state = 'error'::text) AND (new.error = old.error))))
+            WHEN 'final'::text THEN ((new.attempt = old.attempt) AND (old.state =
+            CASE new.outcome
+                WHEN 'success'::text THEN 'running'::text
+                ELSE 'error'::text
+            END))
+            ELSE ((old.state = 'initial'::text) AND (new.state = 'initial'::text))
+        END))) EXECUTE FUNCTION holdfast__job_refuse();
+
+ALTER TABLE ONLY holdfast__type
+    ADD CONSTRAINT holdfast__type_queue_fkey FOREIGN KEY (queue) REFERENCES holdfast__queue(name);

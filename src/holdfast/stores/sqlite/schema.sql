@@ -1,0 +1,274 @@
+-- An instance `holdfast` with one queue, `work`, after the last migration. Written by `make docs`; read by people only.
+
+CREATE TABLE __holdfast_instance (name text primary key, version integer not null, create_time integer not null) strict;
+
+CREATE TABLE __holdfast_table (table_name text primary key, instance text not null, queue text not null) strict;
+
+CREATE TABLE "holdfast__sequence" (last integer not null);
+
+CREATE TABLE "holdfast__queue" (
+  name text primary key,
+  table_name text not null,
+  claim_order text not null check (claim_order in ('priority', 'schedule')),
+  declared_limit real not null,
+  set_limit real,
+  paused integer not null default 0,
+  create_time integer not null
+) strict, without rowid;
+
+CREATE TABLE "holdfast__type" (
+  job_type text primary key,
+  queue text not null references "holdfast__queue",
+  default_timeout real,
+  default_priority real not null,
+  default_throttle_factor real not null,
+  default_time_windows text not null,
+  default_retries integer,
+  retry text,
+  on_crash text not null check (on_crash in ('rerun', 'timeout')),
+  max_crashes integer,
+  has_handler integer not null,
+  has_retry_handler integer not null,
+  has_response_handler integer not null,
+  schema text,
+  labels text not null,
+  update_time integer not null
+) strict, without rowid;
+
+CREATE TABLE "holdfast__key" (
+  job_type text not null,
+  job_key text not null,
+  id integer not null,
+  primary key (job_type, job_key)
+) strict, without rowid;
+
+CREATE TABLE "holdfast__ready" (
+  queue text not null,
+  major real not null,
+  minor real not null,
+  id integer not null,
+  job_type text not null,
+  throttle_factor real not null,
+  closes_time integer,
+  ready_time integer not null,
+  primary key (queue, major, minor, id)
+) strict, without rowid;
+
+CREATE INDEX "holdfast__ready_closes" on "holdfast__ready" (closes_time) where closes_time is not null;
+
+CREATE TABLE "holdfast__waiting" (
+  wake_time integer not null,
+  id integer not null,
+  queue text not null,
+  closes_time integer,
+  primary key (wake_time, id)
+) strict, without rowid;
+
+CREATE TABLE "holdfast__parked" (
+  job_type text not null,
+  id integer not null,
+  queue text not null,
+  closes_time integer,
+  primary key (job_type, id)
+) strict, without rowid;
+
+CREATE TABLE "holdfast__undecided" (
+  job_type text not null,
+  id integer not null,
+  primary key (job_type, id)
+) strict, without rowid;
+
+CREATE TABLE "holdfast__lease" (
+  id integer primary key autoincrement,
+  queue text not null,
+  worker integer,
+  pump integer not null default 0,
+  factor real not null default 0,
+  deadline_time integer,
+  ids text not null
+) strict;
+
+CREATE TABLE "holdfast__worker" (
+  id integer primary key autoincrement,
+  name text not null,
+  host text not null,
+  pid integer not null,
+  version text not null,
+  queues text not null,
+  types text not null,
+  labels text not null,
+  concurrency integer not null,
+  beat integer not null default 0,
+  lock_path text,
+  start_time integer not null,
+  beat_time integer not null,
+  stopping integer not null default 0,
+  gone_time integer,
+  gone text check (gone in ('left', 'lost'))
+) strict;
+
+CREATE TABLE "holdfast__attempt" (
+  job integer not null,
+  attempt integer not null,
+  start_time integer,
+  end_time integer not null,
+  outcome text not null,
+  state text not null,
+  error text,
+  traceback text,
+  seconds real,
+  worker text,
+  primary key (job, attempt)
+) strict, without rowid;
+
+CREATE TABLE "holdfast__audit" (
+  id integer primary key autoincrement,
+  time integer not null,
+  actor text not null,
+  action text not null,
+  job integer,
+  attempt integer,
+  queue text,
+  detail text
+) strict;
+
+CREATE INDEX "holdfast__audit_job" on "holdfast__audit" (job) where job is not null;
+
+CREATE TABLE "holdfast__abort" (
+  job integer primary key,
+  attempt integer not null,
+  worker integer,
+  actor text not null,
+  request_time integer not null
+) strict;
+
+CREATE TABLE "holdfast__dead" (
+  end_time integer not null,
+  id integer not null,
+  queue text not null,
+  primary key (end_time, id)
+) strict, without rowid;
+
+CREATE TABLE "holdfast__ended" (
+  id integer primary key autoincrement,
+  end_time integer not null,
+  queue text not null,
+  ids text not null
+) strict;
+
+CREATE TABLE "holdfast__archive" (
+  id integer primary key,
+  queue text not null,
+  job_type text not null,
+  job_key text,
+  create_time integer not null,
+  retry_of integer,
+  priority real not null,
+  throttle_factor real not null,
+  timeout real,
+  retries integer,
+  time_windows text,
+  expires_time integer,
+  payload text not null,
+  scheduled_run_time integer not null,
+  update_time integer not null,
+  start_time integer,
+  end_time integer not null,
+  state text not null,
+  situation text,
+  outcome text not null,
+  attempt integer not null,
+  failures integer not null,
+  losses integer not null,
+  crashes integer not null,
+  execution_time real,
+  total_time real not null,
+  worker integer,
+  result text,
+  error text not null,
+  archive_time integer not null
+) strict;
+
+CREATE INDEX "holdfast__archive_type" on "holdfast__archive" (job_type, id);
+
+CREATE TRIGGER "holdfast__law_archive" before update on "holdfast__archive"
+begin select raise(abort, 'an archived job never changes'); end;
+
+CREATE TABLE "holdfast_work" (
+  id integer primary key,
+  queue text not null default 'work' check (queue = 'work'),
+  job_type text not null,
+  job_key text,
+  create_time integer not null,
+  retry_of integer,
+  priority real not null,
+  throttle_factor real not null check (throttle_factor >= 0),
+  timeout real,
+  retries integer,
+  time_windows text,
+  expires_time integer,
+  payload text not null,
+  scheduled_run_time integer not null,
+  update_time integer not null,
+  start_time integer,
+  end_time integer,
+  state text not null default 'initial',
+  situation text,
+  outcome text,
+  attempt integer not null default 0,
+  failures integer not null default 0,
+  losses integer not null default 0,
+  crashes integer not null default 0,
+  execution_time real,
+  total_time real not null default 0,
+  worker integer,
+  result text,
+  error text not null default 'NONE',
+  constraint law check (case state
+    when 'initial' then error = 'NONE' and outcome is null and situation is null and attempt = 0
+    when 'running' then error = 'NONE' and outcome is null and situation in ('held', 'waiting', 'loose') and attempt > 0
+    when 'error' then error <> 'NONE' and outcome is null and situation is null and attempt > 0
+    when 'final' then outcome in ('success', 'failed', 'error', 'aborted') and (outcome = 'success') = (error = 'NONE') and situation is null
+      and end_time is not null and attempt > 0
+    else 0 end)
+) strict;
+
+CREATE INDEX "holdfast_work__type" on "holdfast_work" (job_type, id);
+
+CREATE TRIGGER "holdfast_work__update" after update on "holdfast_work" when not coalesce(
+  old.state <> 'final' and new.id = old.id and new.create_time = old.create_time and new.job_type = old.job_type
+  and new.job_key is old.job_key
+  and case new.state
+    when 'running' then (new.attempt = old.attempt + 1 and new.situation = 'held' and (old.state in ('initial', 'error') or old.situation is 'loose'))
+      or (old.state = 'running' and new.attempt = old.attempt and (old.situation = 'held' or new.situation in ('loose', old.situation)))
+    when 'error' then new.attempt = old.attempt and (old.state = 'running' or (old.state = 'error' and new.error = old.error))
+    when 'final' then new.attempt = old.attempt and old.state = case new.outcome when 'success' then 'running' else 'error' end
+    else old.state = 'initial' and new.state = 'initial' end, 0)
+begin
+  select raise(abort, 'holdfast law: job ' || old.id || ': `' || old.state || '` (attempt ' || old.attempt || ', ' || coalesce(old.situation, 'free')
+    || ') may not become `' || new.state || '` (attempt ' || new.attempt || ', ' || coalesce(new.situation, 'free') || ')');
+end;
+
+CREATE TRIGGER "holdfast_work__insert" before insert on "holdfast_work" when new.state <> 'initial' or exists (select 1 from "holdfast_work" where id = new.id)
+begin
+  select raise(abort, 'holdfast law: job ' || new.id || ': a new job must be `initial`, not `' || new.state || '`, and have an id of its own');
+end;
+
+CREATE TRIGGER "holdfast_work__delete" after delete on "holdfast_work" when old.state <> 'final'
+begin
+  select raise(abort, 'holdfast law: job ' || old.id || ': `' || old.state || '` may not be deleted, only `final` may');
+end;
+
+CREATE TRIGGER "holdfast_work__key_take" after insert on "holdfast_work" when new.job_key is not null
+begin
+  select raise(abort, 'holdfast law: the job type already has a living job with this key')
+  where exists (select 1 from "holdfast__key" where job_type = new.job_type and job_key = new.job_key);
+  insert into "holdfast__key" (job_type, job_key, id) values (new.job_type, new.job_key, new.id);
+end;
+
+CREATE TRIGGER "holdfast_work__key_free" after update on "holdfast_work" when new.job_key is not null and new.state = 'final' and old.state <> 'final'
+begin
+  delete from "holdfast__key" where job_type = new.job_type and job_key = new.job_key and id = new.id;
+end;
+
+CREATE VIEW "holdfast__job" as select * from "holdfast_work";

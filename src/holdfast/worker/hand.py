@@ -1,0 +1,90 @@
+"""What a worker has in its hand: how many jobs, under which leases, and which of them have ended."""
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+from holdfast.stores.contract import Claimed, Done, Report
+from holdfast.worker.judge import Judge
+
+AHEAD = 0.1  # seconds of work to have in hand
+MOST_AHEAD = 2000
+MEMORY = 0.05  # seconds over which the rate is smoothed
+
+
+class Hand:
+    """Shared by the pumps and the runners of one worker."""
+
+    def __init__(self, concurrency: int, pumps: int, judge: Judge) -> None:
+        self.concurrency = concurrency
+        self.finished: deque[Done | Report] = deque()
+        self.count = 0
+        self.attempts = 0
+        self.stale = 0
+        self._judge = judge
+        self._lock = threading.Lock()
+        self._leases: dict[int, int] = {}  # lease → jobs of it that are still in hand
+        self._rates = [0.0] * pumps  # jobs ended per second
+        self._measured = [0.0] * pumps
+
+    def reserve(self, most: int) -> int:
+        """Room for jobs, taken before the claim so that two pumps do not fill it twice."""
+        with self._lock:
+            room = max(0, min(most, self._target() - self.count))
+            self.count += room
+            return room
+
+    def _target(self) -> int:
+        return max(self.concurrency, min(int(sum(self._rates) * AHEAD), MOST_AHEAD))
+
+    def release(self, count: int) -> None:
+        with self._lock:
+            self.count -= count
+
+    def measure(self, pump: int, ended: int, now: float) -> None:
+        """Keep the rate at which jobs end."""
+        elapsed = now - self._measured[pump]
+        if ended and elapsed > 0:
+            self._rates[pump] += (ended / elapsed - self._rates[pump]) * min(1.0, elapsed / MEMORY + 0.1)
+        elif elapsed > 0.5:
+            self._rates[pump] = 0.0
+        else:
+            return
+        self._measured[pump] = now
+
+    def take(self, calls: Sequence[Claimed]) -> None:
+        """Jobs were claimed."""
+        with self._lock:
+            for call in calls:
+                self._leases[call.lease] = self._leases.get(call.lease, 0) + 1
+
+    def take_finished(self) -> tuple[list[Done], list[Report], list[int]]:
+        """Everything that ended since the last turn, and the leases with nothing left in them."""
+        done: list[Done] = []
+        reports: list[Report] = []
+        while self.finished:
+            try:
+                end = self.finished.popleft()
+            except IndexError:
+                break  # another pump was quicker
+            if isinstance(end, Done):
+                done.append(end)
+            elif self._judge.wants(end):
+                self._judge.ask(end)
+            else:
+                reports.append(end)
+        return done, reports, self._count_down(done, reports)
+
+    def _count_down(self, done: Sequence[Done], reports: Sequence[Report]) -> list[int]:
+        ended, leases = [], self._leases
+        with self._lock:
+            for lease in [item.call.lease for item in done] + [report.lease for report in reports if report.lease]:
+                leases[lease] -= 1
+                if not leases[lease]:
+                    del leases[lease]
+                    ended.append(lease)
+        return ended
+
+    def known_leases(self) -> list[int]:
+        with self._lock:
+            return list(self._leases)

@@ -1,0 +1,219 @@
+"""The pump: settle what is done and claim what fits, one transaction a turn.
+
+How much to claim ahead is measured, not configured: what the worker is expected to finish in a tenth of a second, and
+never less than its free slots. While nothing is due a pump rests until it is told, or for `poll` seconds.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from holdfast.clock import Clock, monotonic
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.jobs.states import HandedBack
+from holdfast.stores.contract import Claimed, Done, Report, Store, Turn, TurnAnswer, Want
+from holdfast.worker.hand import Hand
+from holdfast.worker.settings import WorkerSettings
+
+logger = logging.getLogger("holdfast.worker")
+BATCH = 500  # most jobs claimed in one turn
+LINGER = 0.006  # a second look after a wake-up: the enqueuer tells only once in 5 ms
+
+
+class Owner(Protocol):
+    """The worker, as far as its pumps know it."""
+
+    id: int
+    hand: Hand
+    types: tuple[str, ...]
+    clock: Clock
+    settings: WorkerSettings
+    pumps: "list[Pump]"
+
+    @property
+    def stopping(self) -> bool: ...
+
+    def hand_out(self, calls: Sequence[Claimed]) -> None: ...
+
+
+class Pump(threading.Thread):
+    """Repeats the turn on a connection of its own."""
+
+    def __init__(self, worker: Owner, store: Store, index: int) -> None:
+        super().__init__(name=f"holdfast-pump-{index}", daemon=True)
+        self.worker = worker
+        self.hand = worker.hand
+        self.store = store
+        self.index = index
+        self.wake = threading.Event()
+        self._asked_at = 0.0
+        self._look = True  # there may be due jobs
+        self._heard = False  # there may be, if it was somebody else who wrote
+        self._look_again: float | None = None
+        self._closing = False
+        self._queues: deque[str] = deque()
+        self._promote_at = 0.0
+        self._generation = 0
+        self._pending: tuple[list[Done], list[Report], list[int]] = ([], [], [])
+
+    def look(self, promote: bool = False) -> None:
+        """There may be something to claim, or (`promote`) a job whose time comes sooner than we know."""
+        self._look = True
+        if promote:
+            self._promote_at = 0.0
+        self.wake.set()
+
+    def hear(self) -> None:
+        """Somebody wrote to the database."""
+        self._heard = True
+        self.wake.set()
+
+    def close(self) -> None:
+        self._closing = True
+        self.wake.set()
+        self.join(5.0)
+        self.store.close()
+
+    def run(self) -> None:
+        pause = 0.05
+        while not (self._closing and not self.hand.finished and not any(self._pending)):
+            try:
+                if not self._turn():
+                    self._rest()
+                pause = 0.05
+            except Unavailable as error:
+                logger.warning("The database cannot be used: %s", error)
+                if self._closing:
+                    return
+                self.wake.wait(pause)
+                pause = min(pause * 2, 1.0)
+            except Exception:
+                logger.exception("A turn failed; its reports are tried one by one.")
+                self._one_by_one()
+
+    def _turn(self) -> bool:
+        """One exchange; False if there was nothing to tell and nothing to ask."""
+        worker = self.worker
+        self.wake.clear()
+        self._collect()
+        done, reports, ended = self._pending
+        wants, room = self._wants()
+        if not (done or reports or ended or wants):
+            return False
+        promote = self.index == 0 and (worker.clock.movable or monotonic() >= self._promote_at)
+        turn = Turn(worker.id, self.index, done, reports, ended, wants, worker.types, promote)
+        try:
+            if self.store.generation != self._generation:
+                self._reconnected()
+            answer = self.store.exchange(turn)
+        except BaseException:
+            self.hand.release(room)
+            raise
+        self._pending = ([], [], [])
+        self._learn(turn, answer, room)
+        return True
+
+    def _collect(self) -> None:
+        done, reports, ended = self.hand.take_finished()
+        self._pending[0].extend(done)
+        self._pending[1].extend(reports)
+        self._pending[2].extend(ended)
+
+    def _wants(self) -> tuple[list[Want], int]:
+        """What to ask for: nothing while stopping, or when the last look found nothing and nobody called since."""
+        worker = self.worker
+        now = monotonic()
+        if self._heard:
+            self._heard = False
+            if self.store.changed():
+                self.look(promote=True)
+        if self._look_again is not None and now >= self._look_again:
+            self._look, self._look_again = True, None
+        if now - self._asked_at >= worker.settings.poll and self.index == 0:
+            self._look = True
+        if worker.stopping or not self._look:
+            return [], 0
+        if not self._queues or now - self._asked_at >= worker.settings.poll:
+            self._queues = deque(worker.settings.queues or [row.name for row in self.store.queues()])
+        room = self.hand.reserve(BATCH)
+        if not room or not self._queues:
+            self.hand.release(room)
+            return [], 0
+        count = min(len(self._queues), room)
+        share = room // count
+        wants = [Want(self._queues[index], share) for index in range(count)]
+        self._queues.rotate(-count)
+        self._asked_at = now
+        return wants, room
+
+    def _learn(self, turn: Turn, answer: TurnAnswer, room: int) -> None:
+        worker = self.worker
+        claimed, finished = len(answer.claimed), in_hand_of(turn)
+        self.hand.release(room - claimed + finished)
+        self.hand.attempts += claimed
+        self.hand.stale += answer.stale
+        if answer.claimed:
+            worker.hand_out(answer.claimed)
+        ended = len(turn.done) + sum(not isinstance(report.happening, HandedBack) for report in turn.reports)
+        self.hand.measure(self.index, ended, monotonic())
+        now = monotonic()
+        if turn.promote:
+            self._promote_at = now + min(worker.settings.poll, 3600.0 if answer.wake_in is None else answer.wake_in)
+        if turn.wants:
+            self._plan_next_look(turn, claimed, now)
+        if any(change is not None and change.place_time is not None for change in answer.changes):
+            worker.pumps[0].look(promote=True)
+
+    def _plan_next_look(self, turn: Turn, claimed: int, now: float) -> None:
+        asked = sum(want.room for want in turn.wants)
+        if claimed >= asked or (claimed and len(turn.wants) > 1) or len(turn.wants) < len(self._queues):
+            self._look = claimed > 0 or len(turn.wants) < len(self._queues)
+            for pump in self.worker.pumps:
+                if pump is not self and claimed >= asked and asked > 1:
+                    pump.look()
+            return
+        self._look = False
+        if claimed and self.index == 0:
+            self._look_again = now + LINGER
+
+    def _rest(self) -> None:
+        """Until somebody wakes us, a job's time comes, or it is time to look without being told."""
+        now = monotonic()
+        until = [self._asked_at + self.worker.settings.poll]
+        if self.index == 0:
+            until.append(self._promote_at)
+            if self._look_again is not None:
+                until.append(self._look_again)
+        else:
+            until = [now + 1.0]
+        timeout = 0.05 if self._closing or self.worker.stopping else max(0.0005, min(until) - now)
+        self.wake.wait(timeout)
+        if self.index == 0 and monotonic() >= self._promote_at:
+            self._look = True
+
+    def _reconnected(self) -> None:
+        """Jobs may have been claimed for us in a turn whose answer was lost: they are handed back."""
+        count = self.store.disown(self.worker.id, self.index, self.hand.known_leases())
+        if count:
+            logger.warning("After a lost connection %s jobs that were claimed unheard are handed back.", count)
+        self._generation = self.store.generation
+
+    def _one_by_one(self) -> None:
+        done, reports, ended = self._pending
+        self._pending = ([], [], [])
+        turns = [Turn(self.worker.id, self.index, done=[item]) for item in done]
+        turns += [Turn(self.worker.id, self.index, reports=[report]) for report in reports]
+        turns.append(Turn(self.worker.id, self.index, ended_leases=ended))
+        for turn in turns:
+            self.hand.release(in_hand_of(turn))
+            try:
+                self.store.exchange(turn)
+            except HoldfastError:
+                logger.exception("What a job's attempt ended with could not be stored: %r", turn)
+
+
+def in_hand_of(turn: Turn) -> int:
+    """How many jobs leave the worker's hand with this turn."""
+    return len(turn.done) + sum(report.lease > 0 for report in turn.reports)

@@ -1,0 +1,19 @@
+"""How a worker is to behave."""
+
+from msgspec import Struct
+
+
+class WorkerSettings(Struct, frozen=True):
+    """Seconds where nothing else is said."""
+
+    queues: tuple[str, ...] = ()  # none: all queues of the instance
+    concurrency: int = 100
+    labels: tuple[str, ...] = ()
+    name: str = ""
+    heartbeat: float = 5.0
+    lost_after: float = 30.0
+    grace: float = 10.0
+    poll: float = 5.0
+    archive_after: float = 7 * 86400.0
+    forgotten_after: float = 60.0
+    pumps: int | None = None  # none: as many as the store profits from

@@ -1,0 +1,79 @@
+"""A database for each test, with an instance that an app has set up, and the command line called in this process."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import App, Failed
+from holdfast.cli import main
+from tests.cli.terminal import Answer
+from tests.postgres_server import Server
+
+numbers = itertools.count()
+Call = Callable[..., Answer]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A database of its own: which instances it has matters here."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/jobs.db"
+        return
+    server: Server = request.getfixturevalue("postgres")
+    name = f"cli_{os.getpid()}_{next(numbers)}"
+    yield server.create(name)
+    server.drop(name)
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """For what does not hang on the store."""
+    return f"sqlite:///{tmp_path}/jobs.db"
+
+
+@pytest.fixture
+def shop(url: str) -> Iterator[App]:
+    """Instance `shop` of the database, with jobs of three kinds that can be run."""
+    with make_shop(url) as app:
+        yield app
+
+
+def make_shop(url: str, name: str = "shop") -> App:
+    app = App(url, name=name)
+    mail = app.queue("mail")
+
+    @mail.job(retries=0)
+    def send(to: str, subject: str = "hi") -> str:
+        return f"{subject} {to}"
+
+    @mail.job(retries=0)
+    def break_(text: str = "broken") -> None:
+        raise ValueError(text)
+
+    @mail.job(retries=0)
+    def fail() -> None:
+        raise Failed("as expected")
+
+    app.store.queues()  # the first operation sets the instance up
+    return app
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
+    """`holdfast …` in a folder without settings."""
+    for name in (*filter(lambda name: name.startswith("HOLDFAST_"), os.environ), "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: object) -> Answer:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        said = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Answer(ended.value.code, said.out, said.err)
+
+    return call

@@ -1,0 +1,90 @@
+"""The command line as a user meets it: a program that is run to its end, or one that goes on until it is told to stop."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 30.0  # seconds; a loaded machine is slow
+T = TypeVar("T")
+
+
+class Answer(Struct, frozen=True):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """What it told a program, when all went well."""
+        assert (self.code, self.err) == (0, ""), self
+        return json.loads(self.out)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours, without what would set Holdfast or the terminal."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    for name in ("FORCE_COLOR", "COLUMNS"):
+        kept.pop(name, None)
+    return {**kept, "PYTHONPATH": str(ROOT / "src"), **more}
+
+
+def run(folder: Path, *arguments: str, stdin: str = "", **variables: str) -> Answer:
+    """`python -m holdfast …` in a folder, to its end."""
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", *arguments],
+        cwd=folder,
+        env=environment(**variables),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+class Program:
+    """`python -m holdfast …` that goes on."""
+
+    def __init__(self, folder: Path, *arguments: str, **variables: str) -> None:
+        self._out, self._err = folder / "stdout", folder / "stderr"
+        command = [sys.executable, "-m", "holdfast", *arguments]
+        with self._out.open("w") as out, self._err.open("w") as err:
+            self.process = subprocess.Popen(command, cwd=folder, env=environment(**variables), stdout=out, stderr=err)
+
+    @property
+    def log(self) -> str:
+        return self._err.read_text()
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+
+    def ended(self) -> Answer:
+        """Waits for its end."""
+        code = self.process.wait(PATIENCE)
+        return Answer(code, self._out.read_text(), self.log)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(PATIENCE)
+
+
+def eventually(look: Callable[[], T]) -> T:
+    """The first answer that is true."""
+    ends = time.monotonic() + PATIENCE
+    while not (found := look()):
+        assert time.monotonic() < ends, f"still {found!r} after {PATIENCE:g} s"
+        time.sleep(0.02)
+    return found
