@@ -30,8 +30,8 @@ from holdfast.jobs.states import STATUS
 from holdfast.stores.contract import Filter, NewJob, QueueDeclared, Store, TypeRow
 from holdfast.stores.open import open_store
 from holdfast.worker.handler import ISOLATIONS, Handler
-from holdfast.worker.signals import run_until_signal
 from holdfast.worker.settings import WorkerSettings
+from holdfast.worker.signals import run_until_signal
 from holdfast.worker.worker import Worker
 
 UNSET: Any = msgspec.UNSET
@@ -363,7 +363,7 @@ class App:
         return worker.run_until_idle(max_jobs)
 
     def _settings(self, given: Mapping[str, Any]) -> WorkerSettings:
-        known = {name for name in WorkerSettings.__struct_fields__} - {"heartbeat", "lost_after", "archive_after"}
+        known = set(WorkerSettings.__struct_fields__) - {"heartbeat", "lost_after", "archive_after"}
         for name in given:
             if name not in known:
                 raise Invalid(f"worker: unknown setting {name!r}; known are {', '.join(sorted(known))}.")

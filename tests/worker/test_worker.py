@@ -1,6 +1,7 @@
 """A live worker in this process: every way to call a handler, and every way an attempt ends."""
 
 import asyncio
+import contextlib
 import os
 import threading
 import time
@@ -139,10 +140,8 @@ def test_a_coroutine_that_ignores_its_cancellation_is_given_up(app: App, monkeyp
 
     async def deaf() -> None:
         while True:
-            try:
+            with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                pass
 
     async def good() -> int:
         return 1

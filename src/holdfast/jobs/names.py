@@ -51,7 +51,7 @@ def check_table(name: object, instance: str, queue: str) -> str:
             f"The table_naming_strategy gave {name!r} for queue `{queue}` of instance `{instance}`: a table name is a text of 1 to "
             f"{LONGEST_TABLE} bytes."
         )
-    if name.startswith(("sqlite_", "__holdfast_")) or name.startswith(f"{instance}__"):
+    if name.startswith(("sqlite_", "__holdfast_", f"{instance}__")):
         raise Invalid(
             f"The table_naming_strategy gave `{name}` for queue `{queue}`: names like that are reserved. Choose another."
         )

@@ -119,6 +119,7 @@ class SqlStore(ABC):
     @abstractmethod
     def create_queue(self, queue: QueueDeclared, now: datetime) -> None: ...
 
+    @abstractmethod
     def announce(self, queues: Sequence[str]) -> None:
         """Jobs became due: tell the workers. Called inside the transaction that made it so."""
 

@@ -45,6 +45,7 @@ class Runner(ABC):
         self.backlog: deque[Claimed] = deque()
         self.stuck = 0  # abandoned threads that have not come back
 
+    @abstractmethod
     def start(self) -> None:
         """Make ready to be handed jobs."""
 

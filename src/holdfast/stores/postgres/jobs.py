@@ -295,10 +295,10 @@ class PostgresStore(SqlStore):
                 "channel": self.channel,
                 "now": self.given_now(),
             }
-            cursor = database.execute(self.text("add_one", new.queue).encode(), params)
-            job_id, now, _ = cursor.fetchone() or (0, datetime.now(UTC), None)
-        now = now.astimezone(UTC)
-        return self.job_added(new, job_id, now, now)
+            stored = database.execute(self.text("add_one", new.queue).encode(), params).fetchone()
+        assert stored is not None
+        now = stored[1].astimezone(UTC)
+        return self.job_added(new, stored[0], now, now)
 
     def insert(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
         now = self.now()
@@ -398,7 +398,7 @@ class PostgresStore(SqlStore):
                 first = self.job_added(own[holder], holder, self.now(), at)
                 found[index] = self.as_duplicate(new, first)
             else:
-                found |= {index: job for job in self.settle_duplicates([new], holders).values()}
+                found[index] = self.settle_duplicates([new], holders)[0]
         return found
 
     def add_within(self, jobs: Sequence[NewJob], connection: Any) -> Sequence[Job]:

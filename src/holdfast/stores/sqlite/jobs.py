@@ -7,7 +7,7 @@
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -190,18 +190,20 @@ class SqliteStore(SqlStore):
 
     def run(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> int:
         self._cursor.execute(self.text(name, queue), params)
-        return self.connection.database.changes()  # without what triggers changed
+        changed: int = self.connection.database.changes()  # without what triggers changed
+        return changed
 
     @contextmanager
     def work(self, write: bool = True) -> Iterator[None]:
-        outermost = self.connection.depth == 0
-        try:
-            with self.connection.transaction(write):
-                yield
-        except apsw.ConstraintError as error:
-            raise Conflict(f"SQLite file {self.path} refused a write: {error}.") from error
-        except apsw.Error as error:
-            raise Unavailable(f"SQLite file {self.path}: {explained(error, self.path)}") from error
+        with self.connection.lock:
+            outermost = self.connection.depth == 0
+            try:
+                with self.connection.transaction(write):
+                    yield
+            except apsw.ConstraintError as error:
+                raise Conflict(f"SQLite file {self.path} refused a write: {error}.") from error
+            except apsw.Error as error:
+                raise Unavailable(f"SQLite file {self.path}: {explained(error, self.path)}") from error
         if outermost and self._listeners_due:
             self._listeners_due = False
             for listener in tuple(self.listeners):
@@ -210,11 +212,8 @@ class SqliteStore(SqlStore):
     def announce(self, queues: Sequence[str]) -> None:
         self._listeners_due = True
 
-    def transaction(self) -> AbstractContextManager[Any]:
-        return self._own_transaction()
-
     @contextmanager
-    def _own_transaction(self) -> Iterator[apsw.Connection]:
+    def transaction(self) -> Iterator[apsw.Connection]:
         with self.work():
             yield self.connection.database
 

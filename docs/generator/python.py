@@ -1,0 +1,230 @@
+"""docs/reference/python.md: the public names with their signatures and docstrings."""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+import holdfast
+from docs.generator import text
+from holdfast import app as apps
+from holdfast.clock import MovableClock
+from holdfast.worker.handler import CurrentJob
+from holdfast.worker.worker import Worker
+
+# The public names by chapter, and the classes one meets through them.
+CHAPTERS: dict[str, tuple[str, ...]] = {
+    "Declaring, enqueueing, working": ("App", "Queue", "JobType", "Using", "Worker"),
+    "Jobs": ("Job", "JobError", "Move", "Attempt"),
+    "In a handler": ("current_job", "CurrentJob", "Failed", "Retry", "Snooze", "GIVE_UP", "WAIT"),
+    "Delays between retries": ("NoDelay", "Fixed", "Linear", "Exponential", "Adaptive"),
+    "Errors": (
+        "HoldfastError",
+        "Invalid",
+        "NotFound",
+        "Conflict",
+        "DuplicateJob",
+        "IllegalMove",
+        "Unavailable",
+        "JobFailed",
+    ),
+    "For tests": ("MovableClock",),
+}
+MET: dict[str, Any] = {
+    "Queue": apps.Queue,
+    "JobType": apps.JobType,
+    "Using": apps.Using,
+    "Worker": Worker,
+    "CurrentJob": CurrentJob,
+    "MovableClock": MovableClock,
+}
+
+# Public by their spelling, but for the other parts of Holdfast.
+INTERNAL = {
+    "App": {"declare", "redeclare", "store", "add", "handlers", "await_final", "worker_for_ever"},
+    "JobType": {"row"},
+    "Worker": set(vars(Worker)) - {"start", "stop", "stopping", "stopped", "wait_until_stopped"},
+}
+NO_CALL = {"Queue", "JobType", "Using", "Worker", "CurrentJob", "Job", "JobError", "Move", "Attempt", "MovableClock"}
+
+# What a name's own docstring leaves out.
+NOTES = {
+    "App": "Its arguments are explained under [settings](settings.md). Nothing is opened until the first operation.",
+    "App.queues": "The declared queues by name.",
+    "App.job_types": "The declared job types by name.",
+    "App.transaction": "Gives the connection: psycopg's on PostgreSQL, apsw's on SQLite. A second one inside is `Invalid`.",
+    "App.enqueue": "`options` are those of [using](#jobtypeusing).",
+    "App.resume": "Let a paused queue go on.",
+    "App.worker": "`settings` are the [worker's](settings.md#the-worker). `with` starts and stops it.",
+    "App.run_worker": "`settings` as for `worker`.",
+    "Queue": "Made by `app.queue(…)`.",
+    "Queue.name": "As declared.",
+    "JobType": "Made by `@queue.job`.",
+    "JobType.enqueue": "Store a job with these arguments; the job as stored.",
+    "JobType.aenqueue": "`enqueue` for the event loop.",
+    "JobType.enqueue_many": "A job for each mapping of arguments; all of them or none.",
+    "Using": "Made by `job_type.using(…)`.",
+    "Using.new": "A job for `app.enqueue_many`, checked but not stored.",
+    "Using.enqueue": "Store a job with these arguments and the options.",
+    "Worker": "Made by `app.worker(…)`.",
+    "Worker.stopping": "It was told to stop.",
+    "Worker.stopped": "Wait so many seconds for its end; whether it came.",
+    "Worker.wait_until_stopped": "Block until its end.",
+    "Job.final": "Whether it has ended.",
+    "CurrentJob": "What `current_job()` gives.",
+    "CurrentJob.id": "The job's id.",
+    "CurrentJob.attempt": "The number of this attempt, from 1.",
+    "CurrentJob.job_type": "The job's type.",
+    "CurrentJob.job_key": "The job's key, or None.",
+    "CurrentJob.queue": "The job's queue.",
+    "WAIT": "A handler that returns it today ends in an error that says so.",
+    "Adaptive": "The delays are in force; `budget`, `breaker` and `probe` are kept and not acted on yet.",
+    "MovableClock": "`from holdfast.clock import MovableClock`, then `App(…, clock=MovableClock())`. See [testing](../guides/test-your-jobs.md).",
+    "MovableClock.now": "The moment it shows.",
+    "MovableClock.monotonic": "The seconds that it was moved by `advance`.",
+}
+
+JOB_OPTIONS = {
+    "function": "The handler, when `@queue.job` is written without brackets.",
+    "name": "The `job_type`; without it the function's name.",
+    "timeout": "Seconds for each attempt, from the call of the handler. None: no limit.",
+    "retries": "How many errors are retried. None: no limit.",
+    "retry": "The delay before a retry. None: at once after a timeout, else `Exponential()`.",
+    "priority": "Lower is more urgent.",
+    "throttle_factor": "Kept with the job; not acted on yet.",
+    "time_windows": "Hours in which a job may start, as `mon-fri 22:00-06:00 Europe/Amsterdam`. Empty: always.",
+    "on_crash": '`"rerun"`: started again when its worker is lost. `"timeout"`: left `running` until its timeout, then an error.',
+    "max_crashes": "How often it may kill its process while alone in it, before it ends. None: for ever.",
+    "isolation": '`"thread"`: in the worker (an `async def` on its event loop). `"process"`: in a child process.',
+    "labels": "Kept with the type; not acted on yet.",
+}
+USING_OPTIONS = {
+    "job_key": "At most one living job has this type and key.",
+    "scheduled_run_time": "Not before this moment, an aware datetime.",
+    "delay": "Not before so many seconds from now (or a timedelta).",
+    "priority": "Instead of the type's.",
+    "timeout": "Instead of the type's.",
+    "throttle_factor": "Instead of the type's; not acted on yet.",
+    "time_windows": "Instead of the type's.",
+    "expires": "Not after this moment, an aware datetime; then it ends `error`, expired.",
+    "on_duplicate": '`"return"` the living job, `"raise"` `DuplicateJob`, or `"replace"` what the job holds if it has not started.',
+    "retries": "Instead of the type's.",
+    "connection": "Enqueue in the transaction of this connection.",
+}
+JOB_FIELDS = {
+    "id": "Positive, growing, never given out twice in an instance.",
+    "job_type": "What is to be done.",
+    "job_key": "At most one living job has this type and key. None: no such rule.",
+    "queue": "Where it stands.",
+    "state": "[`initial`, `running`, `error` or `final`](states.md).",
+    "status": "The state in [other words](states.md#status).",
+    "situation": "Of a `running` job: [who has it](states.md#situations).",
+    "outcome": "Of a `final` job: [how it ended](states.md#outcomes).",
+    "payload": "The handler's arguments.",
+    "result": "What the handler returned.",
+    "error": "Why the last attempt failed, or None; `str()` of it is the message.",
+    "attempt": "How often it was started. The last start has this number.",
+    "failures": "How many attempts ended in an error.",
+    "losses": "How many attempts in a row were lost with their worker.",
+    "crashes": "How many of them while it ran alone in its process.",
+    "retries": "How many errors are retried. None: no limit.",
+    "priority": "Lower is more urgent.",
+    "timeout": "Seconds for each attempt. None: no limit.",
+    "throttle_factor": "Kept with the job; not acted on yet.",
+    "time_windows": "The hours in which it may start.",
+    "scheduled_run_time": "When it is wanted next; on a final job, when it was last wanted.",
+    "expires_time": "The moment after which it is not started any more.",
+    "create_time": "When it was enqueued.",
+    "update_time": "Its last change.",
+    "start_time": "The last start.",
+    "end_time": "When it became final.",
+    "execution_time": "Seconds of the last attempt.",
+    "total_time": "Seconds of all attempts.",
+    "worker": "The worker of the last attempt, by its identity.",
+    "retry_of": "The final job that this one repeats.",
+    "progress": "Always None in this version.",
+    "duplicate": "This answer to `enqueue` is the living job that had the key already.",
+    "archived": "It was read from the archive.",
+}
+
+
+def page() -> str:
+    """Every public name has its heading; one that no chapter has is an error."""
+    named = {name for names in CHAPTERS.values() for name in names}
+    text.exactly(dict.fromkeys(named - set(MET), ""), holdfast.__all__, "holdfast.__all__")
+    parts = ["# Python\n", text.MADE, "Everything without another address is imported from `holdfast`.\n"]
+    for chapter, names in CHAPTERS.items():
+        parts.append(f"## {chapter}\n")
+        for name in names:
+            parts += entry(name, MET[name] if name in MET else getattr(holdfast, name))
+    return "\n".join(parts)
+
+
+def entry(name: str, value: Any) -> list[str]:
+    """One name: its call, what it promises, its fields, its members."""
+    kind = value if isinstance(value, type) or inspect.isfunction(value) else type(value)
+    parts = [f"### {name}\n"]
+    if isinstance(value, type) and issubclass(value, holdfast.HoldfastError):
+        return [*parts, f"{text.prose(value.__doc__)} Its codes stand under [errors](errors.md).\n"]
+    if name not in NO_CALL and (isinstance(value, type) or inspect.isfunction(value)):
+        parts.append(text.block(text.signature(name, value)))
+    parts.append(said(name, kind.__doc__))
+    if name in NO_CALL and isinstance(value, type) and issubclass(value, msgspec.Struct):
+        parts.append(fields(name, value))
+    if isinstance(value, type) and not issubclass(value, Exception):
+        parts += members(name, value)
+    return parts
+
+
+def said(name: str, docstring: str | None) -> str:
+    words = [part for part in (text.prose(docstring), NOTES.get(name)) if part]
+    return "\n\n".join(words) + "\n" if words else ""
+
+
+def fields(name: str, value: type[msgspec.Struct]) -> str:
+    """The fields of a value; those of a job have a meaning each."""
+    shown = [field for field in structs.fields(value) if field.name != "source"]
+    means = text.comments(value)
+    if value is holdfast.Job:
+        means = dict(text.exactly(JOB_FIELDS, (field.name for field in shown), "Job"))
+    rows = [(text.code(field.name), text.code(text.annotation(field.type)), means.get(field.name)) for field in shown]
+    if not means:
+        return text.table(("field", "type"), [row[:2] for row in rows])
+    return text.table(("field", "type", ""), rows)
+
+
+def members(name: str, value: type) -> list[str]:
+    """Public methods and properties, in the order they are written."""
+    parts = []
+    for member, defined in vars(value).items():
+        if member.startswith("_") or member in INTERNAL.get(name, ()) or member in text.annotations(value):
+            continue
+        parts += one_member(name, member, defined)
+    return parts
+
+
+def one_member(owner: str, member: str, defined: Any) -> list[str]:
+    title = f"{owner}.{member}"
+    if isinstance(defined, property):
+        returned = text.annotation(inspect.signature(defined.fget).return_annotation)  # type: ignore[arg-type]
+        return [f"#### {title}\n", text.block(f"{title}: {returned}"), said(title, defined.__doc__)]
+    if not inspect.isfunction(defined):
+        return []
+    begin = "async " if inspect.iscoroutinefunction(defined) else ""
+    parts = [
+        f"#### {title}\n",
+        text.block(begin + text.signature(title, defined, bound=True)),
+        said(title, defined.__doc__),
+    ]
+    if title == "Queue.job":
+        parts.append(options(JOB_OPTIONS, list(inspect.signature(defined).parameters)[1:], "@queue.job"))
+    if title == "JobType.using":
+        parts.append(options(USING_OPTIONS, [*apps.OPTIONS, "connection"], "using"))
+    return parts
+
+
+def options(means: dict[str, str], names: Sequence[str], what: str) -> str:
+    text.exactly(means, names, what)
+    return text.table(("option", ""), [(text.code(name), means[name]) for name in names])

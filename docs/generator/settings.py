@@ -1,0 +1,120 @@
+"""docs/reference/settings.md: what can be set, where, and what it is if nobody sets it."""
+
+import inspect
+
+from msgspec import structs
+
+from docs.generator import text
+from holdfast import App
+from holdfast.config import FILE_NAME, KNOWN, TABLES_OF_BUILDS
+from holdfast.worker.settings import WorkerSettings
+
+APP = {
+    "db_config": ("HOLDFAST_URL", "`sqlite:///holdfast.db`", "The database: a URL, a mapping, or JSON that names one. See below."),
+    "name": ("HOLDFAST_INSTANCE", "`holdfast`", "The instance: its jobs and tables are its own, also in a shared database."),
+    "table_naming_strategy": (None, "`<instance>_<queue>`", "A function from instance and queue name to the queue's table name."),
+    "heartbeat": ("HOLDFAST_HEARTBEAT", "5", "Seconds between two signs of life of a worker."),
+    "lost_after": ("HOLDFAST_LOST_AFTER", "30", "Seconds without one after which a worker is called lost; at least twice `heartbeat`."),
+    "patience": (None, None, "Seconds for which a call tries to reach its database before it raises `Unavailable`. A worker tries for ever."),
+    "archive_after": (None, "7 days", "Seconds after its end at which a job moves to the archive."),
+    "payload_limit": (None, "1 MiB", "Most bytes of a payload."),
+    "clock": (None, "the machine's", "Where the time comes from; a `MovableClock` in tests."),
+}  # fmt: skip
+WORKER = {
+    "queues": "The queues it works on. None given: all queues of the instance.",
+    "concurrency": "Most jobs that run at once in its process.",
+    "labels": "Kept and shown; not acted on yet.",
+    "name": "How it is shown. Without one: host and process id.",
+    "grace": "Seconds that running jobs get when it is told to stop.",
+    "poll": "Seconds after which it looks for jobs although nobody told it of one.",
+    "forgotten_after": "Seconds after which a due job that nobody finds is looked up from its row.",
+    "pumps": "Connections that settle and claim. None: two on PostgreSQL, one on SQLite.",
+}
+FROM_APP = {"heartbeat", "lost_after", "archive_after"}
+FILE = {
+    "url": "The database.",
+    "instance": "The instance in it.",
+    "heartbeat": "As above.",
+    "lost_after": "As above.",
+    "worker.queues": "Queues to work on: a list, or words with commas.",
+    "worker.labels": "Labels of the worker.",
+    "worker.concurrency": "Most jobs at once in a process.",
+    "worker.processes": "How many worker processes. Without it: one.",
+    "worker.grace": "Seconds that running jobs get when it stops.",
+}
+FLAGS = {"url": "--url", "instance": "--instance", "heartbeat": "", "lost_after": ""}
+
+URLS = """\
+| `db_config` | means |
+| --- | --- |
+| `sqlite:///jobs.db` | an SQLite file in the working directory |
+| `sqlite:////var/lib/shop/jobs.db` | an SQLite file by its absolute path |
+| `sqlite://:memory:` | SQLite in memory, gone with the `App` |
+| `postgresql://user:password@host:5432/database` | PostgreSQL 14 or newer; libpq's parameters may follow a `?` |
+| `{"database": "shop", "host": "db"}` | PostgreSQL by libpq's parameter names |
+| `{"engine": "sqlite", "database": "jobs.db"}` | an SQLite file |
+"""
+
+EXAMPLE = """\
+url = "postgresql://jobs@db/shop"
+instance = "shop"
+lost_after = 60
+
+[worker]
+queues = ["mail", "reports"]
+concurrency = 20
+processes = 2
+grace = 30"""
+
+
+def page() -> str:
+    return "\n".join(
+        [
+            "# Settings\n",
+            text.MADE,
+            "What code passes to `App` wins. What it leaves open comes from the environment. The command line also reads "
+            f"`{FILE_NAME}`: flags win over the environment, the environment over the file.\n",
+            "## The app\n\nArguments of `App(…)`:\n",
+            text.table(("argument", "environment", "default", ""), app_rows()),
+            "## The database\n",
+            URLS,
+            "## The worker\n\nArguments of `app.worker(…)` and `app.run_worker(…)`:\n",
+            text.table(("argument", "default", ""), worker_rows()),
+            "`heartbeat`, `lost_after` and `archive_after` come from the app.\n",
+            f"## The command line\n\nKeys of `{FILE_NAME}`, read from the working directory or from `--config FILE`. A key "
+            "that is not known is an error that names the nearest one.\n",
+            text.table(("key", "environment", "flag", ""), file_rows()),
+            text.block(EXAMPLE, "toml"),
+        ]
+    )
+
+
+def app_rows() -> list[tuple[str | None, ...]]:
+    parameters = inspect.signature(App).parameters
+    text.exactly({name: row[2] for name, row in APP.items()}, parameters, "App")
+    rows: list[tuple[str | None, ...]] = []
+    for name, (variable, default, means) in APP.items():
+        given = default or text.code(f"{parameters[name].default:g}")
+        rows.append((text.code(name), variable and text.code(variable), given, means))
+    return rows
+
+
+def worker_rows() -> list[tuple[str, ...]]:
+    fields = {field.name: field for field in structs.fields(WorkerSettings) if field.name not in FROM_APP}
+    text.exactly(WORKER, fields, "WorkerSettings")
+    return [(text.code(name), text.code(fields[name].default), means) for name, means in WORKER.items()]
+
+
+def file_rows() -> list[tuple[str, ...]]:
+    assert not set(KNOWN) & set(TABLES_OF_BUILDS)
+    text.exactly(FILE, KNOWN, FILE_NAME)
+    return [(text.code(key), text.code(variable(key)), flag(key), means) for key, means in FILE.items()]
+
+
+def variable(key: str) -> str:
+    return "HOLDFAST_" + key.replace(".", "_").upper()
+
+
+def flag(key: str) -> str:
+    found = FLAGS.get(key, "--" + key.removeprefix("worker.").replace("_", "-"))
+    return text.code(found) if found else ""
