@@ -230,10 +230,12 @@ def stand_beside(place: Place, scale: Scale) -> list[Row]:
     if isinstance(place, Postgres):
         for kind in beside.KINDS:
             place.drop(kind)
-    return [
-        rate(f"{place.name}: beside {scale.beside:,} {kind}", got[kind], got["empty"], "empty", at_least=0.85)
-        for kind in beside.KINDS
-    ]
+    rows = [rate(f"{place.name}: {count:,} jobs, nothing beside", got["empty"])]
+    for kind in beside.KINDS:
+        rows.append(
+            rate(f"{place.name}: beside {scale.beside:,} {kind}", got[kind], got["empty"], "empty", at_least=0.85)
+        )
+    return rows
 
 
 def rest(place: Place, scale: Scale) -> list[Row]:

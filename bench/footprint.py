@@ -11,7 +11,6 @@ from msgspec import Struct
 from bench.places import Place, Postgres, load
 from bench.processes import ENVIRONMENT, ROOT, wait_for, workers
 
-
 BARE_TASKS = """
 import asyncio, psutil
 

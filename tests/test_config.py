@@ -75,7 +75,9 @@ def test_names_may_be_repeated_or_stand_between_commas() -> None:
         ("worker = 3", "worker", None),
     ],
 )
-def test_an_unknown_key_is_refused_and_the_nearest_known_one_is_named(file: str, unknown: str, nearest: str | None) -> None:
+def test_an_unknown_key_is_refused_and_the_nearest_known_one_is_named(
+    file: str, unknown: str, nearest: str | None
+) -> None:
     with pytest.raises(Invalid) as caught:
         settings(file)
     assert f"holdfast.toml: unknown key `{unknown}`" in str(caught.value)

@@ -29,6 +29,11 @@ def page() -> str:
 
 
 def tree(root: type[HoldfastError], depth: int = 0) -> list[tuple[type[HoldfastError], int]]:
-    """The classes, each behind its parent."""
-    below = [pair for child in root.__subclasses__() for pair in tree(child, depth + 1)]
+    """The classes that callers meet, each behind its parent."""
+    below = [
+        pair
+        for child in root.__subclasses__()
+        if child.__module__ == root.__module__
+        for pair in tree(child, depth + 1)
+    ]
     return [(root, depth), *below]

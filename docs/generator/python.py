@@ -45,13 +45,14 @@ MET: dict[str, Any] = {
 INTERNAL = {
     "App": {"declare", "redeclare", "store", "add", "handlers", "await_final", "worker_for_ever"},
     "JobType": {"row"},
-    "Worker": set(vars(Worker)) - {"start", "stop", "stopping", "stopped", "wait_until_stopped"},
+    "Worker": set(vars(Worker)) - {"start", "stop", "stopping", "stopped"},
 }
 NO_CALL = {"Queue", "JobType", "Using", "Worker", "CurrentJob", "Job", "JobError", "Move", "Attempt", "MovableClock"}
 
 # What a name's own docstring leaves out.
 NOTES = {
     "App": "Its arguments are explained under [settings](settings.md). Nothing is opened until the first operation.",
+    "App.queue": "Declaring it again gives the same queue.",
     "App.queues": "The declared queues by name.",
     "App.job_types": "The declared job types by name.",
     "App.transaction": "Gives the connection: psycopg's on PostgreSQL, apsw's on SQLite. A second one inside is `Invalid`.",
@@ -70,8 +71,6 @@ NOTES = {
     "Using.enqueue": "Store a job with these arguments and the options.",
     "Worker": "Made by `app.worker(…)`.",
     "Worker.stopping": "It was told to stop.",
-    "Worker.stopped": "Wait so many seconds for its end; whether it came.",
-    "Worker.wait_until_stopped": "Block until its end.",
     "Job.final": "Whether it has ended.",
     "CurrentJob": "What `current_job()` gives.",
     "CurrentJob.id": "The job's id.",
@@ -79,8 +78,8 @@ NOTES = {
     "CurrentJob.job_type": "The job's type.",
     "CurrentJob.job_key": "The job's key, or None.",
     "CurrentJob.queue": "The job's queue.",
-    "WAIT": "A handler that returns it today ends in an error that says so.",
-    "Adaptive": "The delays are in force; `budget`, `breaker` and `probe` are kept and not acted on yet.",
+    "WAIT": text.meanwhile("R3", "A handler that returns it today ends in an error that says so."),
+    "Adaptive": text.meanwhile("R6", "The delays are in force; `budget`, `breaker` and `probe` are not yet."),
     "MovableClock": "`from holdfast.clock import MovableClock`, then `App(…, clock=MovableClock())`. See [testing](../guides/test-your-jobs.md).",
     "MovableClock.now": "The moment it shows.",
     "MovableClock.monotonic": "The seconds that it was moved by `advance`.",
@@ -93,12 +92,17 @@ JOB_OPTIONS = {
     "retries": "How many errors are retried. None: no limit.",
     "retry": "The delay before a retry. None: at once after a timeout, else `Exponential()`.",
     "priority": "Lower is more urgent.",
-    "throttle_factor": "Kept with the job; not acted on yet.",
+    "throttle_factor": "What a job counts for under its queue's `throttle_limit` (W3).",
     "time_windows": "Hours in which a job may start, as `mon-fri 22:00-06:00 Europe/Amsterdam`. Empty: always.",
     "on_crash": '`"rerun"`: started again when its worker is lost. `"timeout"`: left `running` until its timeout, then an error.',
     "max_crashes": "How often it may kill its process while alone in it, before it ends. None: for ever.",
     "isolation": '`"thread"`: in the worker (an `async def` on its event loop). `"process"`: in a child process.',
-    "labels": "Kept with the type; not acted on yet.",
+    "labels": "Labels that a worker must have (F20).",
+}
+QUEUE_OPTIONS = {
+    "name": "Lower-case words joined by underscores.",
+    "throttle_limit": "The most that may run at once, as a sum of `throttle_factor`; below 1 there is no limit (W3).",
+    "order": '`"priority"`: priority before time. `"schedule"`: time before priority.',
 }
 USING_OPTIONS = {
     "job_key": "At most one living job has this type and key.",
@@ -106,7 +110,7 @@ USING_OPTIONS = {
     "delay": "Not before so many seconds from now (or a timedelta).",
     "priority": "Instead of the type's.",
     "timeout": "Instead of the type's.",
-    "throttle_factor": "Instead of the type's; not acted on yet.",
+    "throttle_factor": "Instead of the type's.",
     "time_windows": "Instead of the type's.",
     "expires": "Not after this moment, an aware datetime; then it ends `error`, expired.",
     "on_duplicate": '`"return"` the living job, `"raise"` `DuplicateJob`, or `"replace"` what the job holds if it has not started.',
@@ -132,7 +136,7 @@ JOB_FIELDS = {
     "retries": "How many errors are retried. None: no limit.",
     "priority": "Lower is more urgent.",
     "timeout": "Seconds for each attempt. None: no limit.",
-    "throttle_factor": "Kept with the job; not acted on yet.",
+    "throttle_factor": "What it counts for under its queue's `throttle_limit` (W3).",
     "time_windows": "The hours in which it may start.",
     "scheduled_run_time": "When it is wanted next; on a final job, when it was last wanted.",
     "expires_time": "The moment after which it is not started any more.",
@@ -159,7 +163,11 @@ def page() -> str:
         parts.append(f"## {chapter}\n")
         for name in names:
             parts += entry(name, MET[name] if name in MET else getattr(holdfast, name))
-    return "\n".join(parts)
+    made = "\n".join(parts)
+    stray = [name for name in NOTES if f"# {name}\n" not in made]
+    if stray:
+        raise LookupError(f"Notes about names that there are not: {stray}")
+    return made
 
 
 def entry(name: str, value: Any) -> list[str]:
@@ -189,7 +197,10 @@ def fields(name: str, value: type[msgspec.Struct]) -> str:
     means = text.comments(value)
     if value is holdfast.Job:
         means = dict(text.exactly(JOB_FIELDS, (field.name for field in shown), "Job"))
-    rows = [(text.code(field.name), text.code(text.annotation(field.type)), means.get(field.name)) for field in shown]
+    rows = [
+        (text.code(field.name), text.code(text.annotation(field.type)), text.prose(means.get(field.name)))
+        for field in shown
+    ]
     if not means:
         return text.table(("field", "type"), [row[:2] for row in rows])
     return text.table(("field", "type", ""), rows)
@@ -218,8 +229,9 @@ def one_member(owner: str, member: str, defined: Any) -> list[str]:
         text.block(begin + text.signature(title, defined, bound=True)),
         said(title, defined.__doc__),
     ]
-    if title == "Queue.job":
-        parts.append(options(JOB_OPTIONS, list(inspect.signature(defined).parameters)[1:], "@queue.job"))
+    if title in ("App.queue", "Queue.job"):
+        means = QUEUE_OPTIONS if title == "App.queue" else JOB_OPTIONS
+        parts.append(options(means, list(inspect.signature(defined).parameters)[1:], title))
     if title == "JobType.using":
         parts.append(options(USING_OPTIONS, [*apps.OPTIONS, "connection"], "using"))
     return parts
@@ -227,4 +239,4 @@ def one_member(owner: str, member: str, defined: Any) -> list[str]:
 
 def options(means: dict[str, str], names: Sequence[str], what: str) -> str:
     text.exactly(means, names, what)
-    return text.table(("option", ""), [(text.code(name), means[name]) for name in names])
+    return text.table(("option", ""), [(text.code(name), text.prose(means[name])) for name in names])

@@ -23,7 +23,7 @@ APP = {
 WORKER = {
     "queues": "The queues it works on. None given: all queues of the instance.",
     "concurrency": "Most jobs that run at once in its process.",
-    "labels": "Kept and shown; not acted on yet.",
+    "labels": "What it offers to jobs that require a label (F20).",
     "name": "How it is shown. Without one: host and process id.",
     "grace": "Seconds that running jobs get when it is told to stop.",
     "poll": "Seconds after which it looks for jobs although nobody told it of one.",
@@ -102,7 +102,9 @@ def app_rows() -> list[tuple[str | None, ...]]:
 def worker_rows() -> list[tuple[str, ...]]:
     fields = {field.name: field for field in structs.fields(WorkerSettings) if field.name not in FROM_APP}
     text.exactly(WORKER, fields, "WorkerSettings")
-    return [(text.code(name), text.code(fields[name].default), means) for name, means in WORKER.items()]
+    return [
+        (text.code(name), text.code(repr(fields[name].default)), text.prose(means)) for name, means in WORKER.items()
+    ]
 
 
 def file_rows() -> list[tuple[str, ...]]:

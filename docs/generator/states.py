@@ -14,7 +14,7 @@ STATES = {
 }
 SITUATIONS = {
     Situation.HELD: "A live worker's attempt owns it.",
-    Situation.WAITING: "No worker owns it; it waits for an answer. No job comes here in this version.",
+    Situation.WAITING: "No worker owns it; it waits for an answer (R3).",
     Situation.LOOSE: "No attempt owns it: it was lost, handed back or snoozed, and stands in the claim order again.",
 }
 OUTCOMES = {
@@ -31,7 +31,7 @@ ENDS = {
     AttemptEnd.LOST: "Its process died or its worker was lost.",
     AttemptEnd.HANDED_BACK: "Its worker stopped before it was done, or never began it.",
     AttemptEnd.SNOOZED: "The handler raised `Snooze`.",
-    AttemptEnd.ANSWERED: "Not used in this version.",
+    AttemptEnd.ANSWERED: "The answer that the job waited for came (R3).",
     AttemptEnd.ABORTED: "Somebody ended the job.",
     AttemptEnd.EXPIRED: "It could not start before its `expires`.",
 }
@@ -61,6 +61,7 @@ def page() -> str:
             "## Moves\n",
             text.block(diagram(), "mermaid"),
             text.table(("from", "event", "to", ""), moves()),
+            text.meanwhile("R3", text.linked("No job takes `wait` or is ended from outside in this version (R3).\n")),
             "An error that ends a job is two moves in one transaction: `fail`, then `end`. A job that is aborted or expires "
             "in `initial` makes three, `claim`, `fail`, `end`, without its handler being called.\n",
             "## Situations\n\nOf a `running` job:\n",
@@ -80,7 +81,7 @@ def page() -> str:
 
 def words(head: str, means: "dict[State, str] | dict[Situation, str] | dict[Outcome, str]", kind: type[StrEnum]) -> str:
     text.exactly({str(name): meaning for name, meaning in means.items()}, map(str, kind), kind.__name__)
-    return text.table((head, ""), [(text.code(name), meaning) for name, meaning in means.items()])
+    return text.table((head, ""), [(text.code(name), text.prose(meaning)) for name, meaning in means.items()])
 
 
 def diagram() -> str:
@@ -114,7 +115,7 @@ def status() -> list[tuple[str, ...]]:
 
 def ends() -> list[tuple[str, str, str]]:
     text.exactly({str(end): meaning for end, meaning in ENDS.items()}, map(str, AttemptEnd), "AttemptEnd")
-    return [(text.code(end), means, "yes" if end in COUNTED else "") for end, means in ENDS.items()]
+    return [(text.code(end), text.prose(means), "yes" if end in COUNTED else "") for end, means in ENDS.items()]
 
 
 def kinds() -> list[tuple[str, str]]:

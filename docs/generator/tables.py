@@ -9,7 +9,7 @@ from docs.schema import POSTGRES, SQLITE, STORES
 
 COMMENTED = re.compile(r"((?:^--.*\n)+)create table (?:if not exists )?\{?(\w+)\}? \(", re.MULTILINE)
 CREATED = re.compile(r"^CREATE TABLE (\w+) \(\n(.*?)\n\)", re.MULTILINE | re.DOTALL)
-COLUMN = re.compile(r'^    "?(\w+)"? (.+?),?$', re.MULTILINE)
+COLUMN = re.compile(r'^    "?([a-z_]+)"? (.+?),?$', re.MULTILINE)  # a constraint begins in capitals
 END_OF_TYPE = re.compile(r" (COLLATE|NOT NULL|DEFAULT|GENERATED|PRIMARY KEY).*")
 PREFIX, QUEUE_TABLE = "holdfast__", "holdfast_work"
 ORDER = (
@@ -71,7 +71,7 @@ def in_sqlite() -> dict[str, dict[str, str]]:
 def in_postgres() -> dict[str, dict[str, str]]:
     tables = {}
     for name, body in CREATED.findall(POSTGRES.read_text()):
-        found = {column: END_OF_TYPE.sub("", rest) for column, rest in COLUMN.findall(body) if column != "CONSTRAINT"}
+        found = {column: END_OF_TYPE.sub("", rest) for column, rest in COLUMN.findall(body)}
         if name != PREFIX + "job":  # the parent of the queues' tables
             tables[short(name)] = found
     return tables

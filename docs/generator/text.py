@@ -57,6 +57,11 @@ def is_later(number: str) -> bool:
     return _titles().get(number, ("", "now"))[1] == "later"
 
 
+def meanwhile(number: str, sentence: str) -> str:
+    """A sentence that is true only until the guarantee is in force."""
+    return sentence if is_later(number) else ""
+
+
 def anchor(heading: str) -> str:
     """As GitHub makes it from a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
@@ -88,7 +93,7 @@ def annotation(value: Any) -> str:
     if value is inspect.Parameter.empty:
         return ""
     text = value if isinstance(value, str) else inspect.formatannotation(value)
-    return DOTTED.sub("", text).replace("NoneType", "None").strip("'\"")
+    return DOTTED.sub("", text).replace("NoneType", "None").replace("'", "")
 
 
 def default(value: Any) -> str:

@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -87,7 +87,7 @@ class App:
         self._store: Store | None = None
         self._pid = 0
         self._registered = False
-        self._transaction: contextvars.ContextVar[tuple[Store, Any] | None] = contextvars.ContextVar(
+        self._transaction: contextvars.ContextVar[tuple[Store, Any, threading.Lock] | None] = contextvars.ContextVar(
             "holdfast_transaction", default=None
         )
 
@@ -187,7 +187,7 @@ class App:
         store = self.store.another(self.patience)
         try:
             with store.transaction() as connection:
-                token = self._transaction.set((store, connection))
+                token = self._transaction.set((store, connection, threading.Lock()))
                 try:
                     yield connection
                 finally:
@@ -250,9 +250,9 @@ class App:
     def add(self, jobs: Sequence[NewJob], connection: Any = None) -> Sequence[Job]:
         open_transaction = self._transaction.get()
         if open_transaction is not None:
-            store, own = open_transaction
-            store.queues()
-            return store.add(jobs, connection if connection is not None else own)
+            store, own, one_at_a_time = open_transaction
+            with one_at_a_time:  # `aenqueue` comes on other threads
+                return store.add(jobs, connection if connection is not None else own)
         return self.store.add(jobs, connection)
 
     # Looking and acting
@@ -317,10 +317,15 @@ class App:
             raise Conflict(
                 f"Job {old.id} is still `{old.state}`; only a final job is retried by hand. Abort it first, or wait for it."
             )
-        names = ("queue", "job_type", "job_key", "priority", "timeout", "throttle_factor", "retries", "time_windows")
+        names = ("job_type", "job_key", "priority", "timeout", "throttle_factor", "retries", "time_windows")
+        declared = self.store.types().get(old.job_type)
         text = payloads.dump(old.payload, what="payload", limit=max(self.payload_limit, payloads.MAX_BYTES))
         new = NewJob(
-            payload=text, retry_of=old.id, on_duplicate="raise", **{name: getattr(old, name) for name in names}
+            queue=declared.queue if declared else old.queue,  # the type may have moved since
+            payload=text,
+            retry_of=old.id,
+            on_duplicate="raise",
+            **{name: getattr(old, name) for name in names},
         )
         return self.add([new])[0]
 
@@ -330,6 +335,11 @@ class App:
 
     def resume(self, queue: str, *, actor: str = "app") -> None:
         self.store.pause(check_name(queue, "Queue"), False, actor)
+
+    def limit(self, queue: str, limit: float | None, *, actor: str = "app") -> None:
+        """An operator's throttle_limit, which wins over the declared one until it is taken back with None (Q2)."""
+        what = f"queue {queue!r}: throttle_limit"
+        self.store.limit(check_name(queue, "Queue"), None if limit is None else _number(limit, what), actor)
 
     # Working
 
@@ -643,7 +653,10 @@ def _moment(value: Any, what: str) -> datetime | None:
         raise Invalid(
             f"{what}={value!r} must be an aware datetime; give it a time zone, for example datetime.now(UTC)."
         )
-    return value
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise Invalid(f"{what}={value!r} is outside the years 1 to 9999 in UTC; give a moment inside them.") from None
 
 
 def _seconds(value: float | None, name: str, variable: str, default: float) -> float:

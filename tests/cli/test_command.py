@@ -13,6 +13,12 @@ from tests.cli.conftest import Call
 from tests.cli.terminal import environment, run
 
 
+@pytest.fixture
+def url(sqlite_url: str) -> str:
+    """Nothing here hangs on the store."""
+    return sqlite_url
+
+
 def test_help_lists_what_there_is(cli: Call) -> None:
     answer = cli("--help")
     assert answer.code == 0
@@ -81,7 +87,9 @@ def test_a_database_that_cannot_be_used_is_exit_code_five(cli: Call, tmp_path: P
     assert "not an SQLite database" in answer.err
 
 
-def test_an_error_that_nobody_expected_is_exit_code_one(cli: Call, shop: App, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_nobody_expected_is_exit_code_one(
+    cli: Call, shop: App, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("out of\ncheese")
 
@@ -101,8 +109,12 @@ def test_an_interrupt_is_exit_code_one(cli: Call, shop: App, url: str, monkeypat
     assert (answer.code, answer.err) == (1, "Error: Interrupted.\n")
 
 
-@pytest.mark.parametrize("error", [errors.Invalid, errors.NotFound, errors.Conflict, errors.Unavailable, errors.HoldfastError])
-def test_an_error_gives_its_own_exit_code(cli: Call, shop: App, url: str, monkeypatch: pytest.MonkeyPatch, error: type[errors.HoldfastError]) -> None:
+@pytest.mark.parametrize(
+    "error", [errors.Invalid, errors.NotFound, errors.Conflict, errors.Unavailable, errors.HoldfastError]
+)
+def test_an_error_gives_its_own_exit_code(
+    cli: Call, shop: App, url: str, monkeypatch: pytest.MonkeyPatch, error: type[errors.HoldfastError]
+) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise error("So it is.")
 
@@ -128,7 +140,9 @@ def test_settings_come_from_the_folders_file(cli: Call, shop: App, url: str, tmp
     assert cli("jobs", "list", "--json").json == []
 
 
-def test_the_environment_wins_over_the_file(cli: Call, shop: App, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_wins_over_the_file(
+    cli: Call, shop: App, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "other.toml").write_text('url = "sqlite:///missing.db"\n')
     assert cli("jobs", "list", "--config", "other.toml").code == 3
     monkeypatch.setenv("HOLDFAST_URL", url)
@@ -164,6 +178,13 @@ def test_a_reader_that_goes_away_is_no_drama(shop: App, url: str, tmp_path: Path
         assert program.stdout.readline() == "[\n"
         program.stdout.close()
         assert program.stderr.read() == ""
+
+
+def test_a_terminal_without_unicode_is_no_drama(shop: App, url: str, tmp_path: Path) -> None:
+    for command in (("doctor",), ("queues", "list")):
+        answer = run(tmp_path, *command, "--url", url, PYTHONIOENCODING="ascii")
+        assert (answer.code, answer.err) == (0, "")
+        assert "?" in answer.out
 
 
 def test_control_characters_cannot_reach_the_terminal() -> None:

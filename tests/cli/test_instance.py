@@ -25,15 +25,21 @@ READING = [
 
 
 @pytest.mark.parametrize("command", READING)
-def test_a_file_that_does_not_exist_is_not_made(cli: Call, command: tuple[str, ...], sqlite_url: str, tmp_path: Path) -> None:
+def test_a_file_that_does_not_exist_is_not_made(
+    cli: Call, command: tuple[str, ...], sqlite_url: str, tmp_path: Path
+) -> None:
     answer = cli(*command, "--url", sqlite_url, "--json")
     assert (answer.code, answer.out) == (3, "")
     assert f"no SQLite file {tmp_path}/jobs.db" in answer.err
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", [("jobs", "list"), ("jobs", "enqueue", "mail", "send"), ("queues", "list"), ("doctor",)])
-def test_a_database_without_an_instance_is_exit_code_three(cli: Call, command: tuple[str, ...], url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command", [("jobs", "list"), ("jobs", "enqueue", "mail", "send"), ("queues", "list"), ("doctor",)]
+)
+def test_a_database_without_an_instance_is_exit_code_three(
+    cli: Call, command: tuple[str, ...], url: str, tmp_path: Path
+) -> None:
     if url.startswith("sqlite"):
         (tmp_path / "jobs.db").touch()
     answer = cli(*command, "--url", url)
@@ -82,7 +88,12 @@ def test_the_rule() -> None:
     assert pick([], None, "url", sets_up=True) == "holdfast"
     assert pick(["a"], None, "url", sets_up=True) == "a"
     assert pick(["a"], "new", "url", sets_up=True) == "new"
-    for found, wanted, error in (([], None, NotFound), (["a"], "b", NotFound), ([], "b", NotFound), (["a", "b"], None, Invalid)):
+    for found, wanted, error in (
+        ([], None, NotFound),
+        (["a"], "b", NotFound),
+        ([], "b", NotFound),
+        (["a", "b"], None, Invalid),
+    ):
         with pytest.raises(error):
             pick(found, wanted, "url", sets_up=False)
     with pytest.raises(Invalid):

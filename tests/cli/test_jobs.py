@@ -85,7 +85,9 @@ def test_what_is_written_to_a_pipe_is_neither_coloured_nor_cut(cli: Call, shop: 
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 132])
-def test_a_terminal_is_not_overrun_and_ids_stay_whole(cli: Call, shop: App, url: str, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+def test_a_terminal_is_not_overrun_and_ids_stay_whole(
+    cli: Call, shop: App, url: str, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
     shop.enqueue("mail", "break_", {"text": "x" * 200}, job_key="k" * 100)
     shop.run_until_idle()
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -94,6 +96,7 @@ def test_a_terminal_is_not_overrun_and_ids_stay_whole(cli: Call, shop: App, url:
         out = cli(*command, "--url", url).out
         plain = re.sub(r"\x1b\[[0-9;]*m", "", out)
         assert max(map(len, plain.splitlines())) <= width, plain
+        assert "─" in plain or "No worker" in plain
     listed = re.sub(r"\x1b\[[0-9;]*m", "", cli("jobs", "list", "--url", url).out).splitlines()
     assert listed[-1].split()[0] == "1"
     assert "final error" in listed[-1]
@@ -130,7 +133,14 @@ def test_show_gives_people_facts_history_and_tracebacks(cli: Call, shop: App, ur
     shop.run_until_idle()
     out = cli("jobs", "show", job.id, "--url", url).out
     assert out.startswith(f"Job {job.id}  break_  final error\n")
-    for words in ("job_key ", '"text": "so what"', "ValueError (exception): so what", "\nHistory\n", "→ running", "\nAttempts\n"):
+    for words in (
+        "job_key ",
+        '"text": "so what"',
+        "ValueError (exception): so what",
+        "\nHistory\n",
+        "→ running",
+        "\nAttempts\n",
+    ):
         assert words in out
     assert "Traceback (most recent call last)" in out
     assert "Traceback" in cli("jobs", "attempts", job.id, "--url", url).out
@@ -168,7 +178,9 @@ def test_enqueue_tells_people_the_id(cli: Call, shop: App, url: str) -> None:
     assert answer.out == f"Job {shop.find()[0].id} (send) is enqueued on mail.\n"
 
 
-def test_enqueue_reads_a_payload_from_standard_input(cli: Call, shop: App, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_enqueue_reads_a_payload_from_standard_input(
+    cli: Call, shop: App, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO('{"to": "bob"}\n'))
     assert cli("jobs", "enqueue", "mail", "send", "-", "--url", url, "--json").json["payload"] == {"to": "bob"}
 
@@ -256,7 +268,9 @@ def test_retry_makes_a_new_job_of_a_final_one(cli: Call, shop: App, url: str) ->
     assert cli("jobs", "retry", job.id, "--url", url).code == 4  # the new one has the key
 
 
-def test_json_is_escaped_where_the_terminal_has_no_unicode(cli: Call, shop: App, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_is_escaped_where_the_terminal_has_no_unicode(
+    cli: Call, shop: App, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shop.enqueue("mail", "send", {"to": "Zoë ✓"})
     raw = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding="ascii"))

@@ -1,6 +1,7 @@
 """Calls in child processes: really forked, really killed, and nothing left of them."""
 
 import asyncio
+import contextlib
 import ctypes
 import faulthandler
 import os
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.claim("C1")
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process adopt orphans")
 PATIENCE = 60.0  # how long a test waits for what must happen, however busy the machine
-FOREVER = 600.0  # longer than any test
+FOREVER = 150.0  # longer than any test
 
 Perform = Callable[[bytes], bytes]
 
@@ -422,7 +423,7 @@ def test_a_call_that_ends_by_itself_leaves_no_process_either(
         process_in(tmp_path / "grandchild")
         return b"done"
 
-    nursery, ends = open_nursery(leave)
+    nursery, ends = open_nursery(leave, idle_seconds=FOREVER)
     nursery.run(1, b"", fresh)
     assert ends.of(1) == (b"done", "")
     until(lambda: gone_by_number(tmp_path / "grandchild"), "the process left behind is gone")
@@ -515,6 +516,14 @@ def test_the_zygote_outlives_the_thread_that_started_it_and_stray_signals(open_n
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         zygote.send_signal(number)
     assert zygote_of(nursery, ends, 2) == zygote
+
+
+def test_the_signals_of_a_terminal_do_not_reach_children(open_nursery: Open) -> None:
+    nursery, ends = open_nursery(lambda _: b"%d %d" % (os.getsid(0), os.getpgid(0)))
+    nursery.run(1, b"")
+    session, group = map(int, (ends.of(1)[0] or b"").split())
+    assert session != os.getsid(0)
+    assert group not in (session, os.getpgid(0))
 
 
 def test_a_nursery_works_beside_threads_and_beside_another(open_nursery: Open) -> None:
@@ -630,34 +639,49 @@ from holdfast.worker.children import Nursery
 folder = pathlib.Path(sys.argv[1])
 
 def hang(request):
-    process = subprocess.Popen(["sleep", "600"], start_new_session=sys.platform == "linux")
+    process = subprocess.Popen(["sleep", "150"], start_new_session=sys.platform == "linux")
     for name, pid in {"zygote": os.getppid(), "child": os.getpid(), "grandchild": process.pid}.items():
         (folder / name).write_text(f"{pid}\\n")
-    sleep(600)
+    sleep(150)
 
 nursery = Nursery(hang, print)
 nursery.run(1, b"")
 if os.fork() == 0:  # holds the worker's sockets open
     (folder / "copy").write_text(f"{os.getpid()}\\n")
-    sleep(600)
-sleep(600)
+    sleep(150)
+sleep(150)
 """
 
 
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    started = subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path)])
+    yield started
+    started.kill()
+    started.wait()
+    for name in ("copy", "grandchild"):
+        with contextlib.suppress(FileNotFoundError, psutil.NoSuchProcess):
+            psutil.Process(int((tmp_path / name).read_text())).kill()
+
+
 @pytest.mark.claim("C5")
-def test_nothing_outlives_a_worker_that_is_killed(tmp_path: Path) -> None:
-    worker = subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path)])
-    try:
-        processes = [process_in(tmp_path / name) for name in ("zygote", "child", "grandchild")]
-        copy = process_in(tmp_path / "copy")
-    finally:
-        worker.kill()
-        worker.wait()
-    try:
-        for process in processes:
-            until(lambda process=process: gone(process), f"{process} is gone")  # type: ignore[misc]
-    finally:
-        copy.kill()
+def test_nothing_outlives_a_worker_that_is_killed(worker: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    family = [process_in(tmp_path / name) for name in ("zygote", "child", "grandchild")]
+    process_in(tmp_path / "copy")
+    worker.kill()
+    until(lambda: all(gone(process) for process in family), "zygote, child and grandchild are gone")
+
+
+@LINUX
+@pytest.mark.claim("C5")
+def test_a_child_does_not_outlive_its_zygote_though_the_worker_stands_still(
+    worker: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    zygote, child = (process_in(tmp_path / name) for name in ("zygote", "child"))
+    process_in(tmp_path / "grandchild")
+    worker.send_signal(signal.SIGSTOP)
+    zygote.kill()
+    until(lambda: gone(child), "the child is gone")
 
 
 def test_dozens_of_children_run_at_once(open_nursery: Open, tmp_path: Path) -> None:

@@ -225,12 +225,12 @@ def test_workers_do_not_outlive_a_supervisor_that_is_killed(supervise: Supervise
 WITH_CHILD = """
 def perform(request):
     record(request.decode(), f"{os.getpid()}\\n")
-    sleep(600)
+    sleep(150)
 
 def serve(index):
     nursery = Nursery(perform, print)
     nursery.run(1, str(index).encode())
-    sleep(600)
+    sleep(150)
 """
 
 

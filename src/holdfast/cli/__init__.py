@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import typer
 
 from holdfast.cli import doctor, jobs, migrate, queues, version, worker, workers
-from holdfast.cli.output import complain
+from holdfast.cli.output import complain, forgive
 
 SETTINGS = "Settings come from flags, then from HOLDFAST_… variables, then from holdfast.toml."
 
@@ -18,6 +18,7 @@ SETTINGS = "Settings come from flags, then from HOLDFAST_… variables, then fro
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    forgive()
     try:
         code = commands()(given or ["--help"], prog_name="holdfast", standalone_mode=False)
     except typer.TyperException as error:

@@ -48,7 +48,7 @@ def page(job: Job, moves: Sequence[Move], attempts: Sequence[Attempt], now: date
         history(moves),
     ]
     if attempts:
-        parts += [Text("\nAttempts", style="bold"), *attempts_(attempts)]
+        parts += [Text("\nAttempts", style="bold"), *attempt_blocks(attempts)]
     return parts
 
 
@@ -74,7 +74,7 @@ def history(moves: Sequence[Move]) -> Table:
     )
 
 
-def attempts_(attempts: Sequence[Attempt]) -> list[RenderableType]:
+def attempt_blocks(attempts: Sequence[Attempt]) -> list[RenderableType]:
     """The attempts of a job, each with the traceback that it left."""
     parts: list[RenderableType] = []
     for attempt in attempts:

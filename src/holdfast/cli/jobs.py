@@ -49,9 +49,16 @@ def list_(
     from holdfast.cli import instance, job_page, tables
 
     most = limit or (FOR_PROGRAMS if call.json else ON_SCREEN)
-    wanted = {"job_type": job_type, "job_key": job_key, "queue": queue, "status": status, "archive": archive}
     with instance.existing(call.settings()) as app:
-        found = app.find(state=None if state is None else state.value, limit=most + 1, **wanted)  # type: ignore[arg-type]
+        found = app.find(
+            job_type=job_type,
+            job_key=job_key,
+            queue=queue,
+            state=None if state is None else state.value,
+            status=status,
+            limit=most + 1,
+            archive=archive,
+        )
         now = app.store.now()
     jobs, more = found[:most], len(found) > most
     if call.json:
@@ -96,7 +103,7 @@ def attempts(call: Call, job: Id) -> None:
     if call.json:
         say_json([views.attempt(each) for each in tries])
     elif tries:
-        tables.show(*job_page.attempts_(tries))
+        tables.show(*job_page.attempt_blocks(tries))
     else:
         say(f"Job {job} was not attempted yet.")
 

@@ -16,6 +16,7 @@ from holdfast.errors import Invalid
 from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.signals import run_until_signal
 from holdfast.worker.supervisor import run_processes
+from holdfast.worker.worker import Worker
 
 logger = logging.getLogger("holdfast.worker")
 FORM = "%(asctime)s %(levelname)-7s %(message)s"
@@ -30,11 +31,10 @@ def work(call: Call, settings: Settings, target: str, name: str, verbose: bool) 
     _tell_start(call, app, wanted, processes)
     if processes == 1:
         return _serve(call, app, wanted, name)
-    app.close()  # a connection must not be shared by processes
+    _ready(app, wanted, "")  # what is refused is refused once, here
+    app.close()  # processes must not share a connection
     names = [name and f"{name}-{index}" for index in range(processes)]
-    return run_processes(
-        processes, lambda index: _serve(call, app, wanted, names[index]), grace=wanted.grace, log=logger
-    )
+    return run_processes(processes, lambda at: _serve(call, app, wanted, names[at]), grace=wanted.grace, log=logger)
 
 
 def _log_to_standard_error(verbose: bool) -> None:
@@ -72,13 +72,7 @@ def _tell_start(call: Call, app: App, wanted: WorkerSettings, processes: int) ->
 
 def _serve(call: Call, app: App, wanted: WorkerSettings, name: str) -> int:
     """One worker, from start to end, in this process."""
-    options = {
-        "queues": wanted.queues,
-        "labels": wanted.labels,
-        "concurrency": wanted.concurrency,
-        "grace": wanted.grace,
-    }
-    worker = app.worker_for_ever(**options, name=name)
+    worker = _ready(app, wanted, name)
     run_until_signal(worker)
     app.close()
     if call.json:
@@ -86,3 +80,10 @@ def _serve(call: Call, app: App, wanted: WorkerSettings, name: str) -> int:
     else:
         say(f"Worker {worker.id} has stopped after {worker.attempts} attempt{'s' * (worker.attempts != 1)}.")
     return 0
+
+
+def _ready(app: App, wanted: WorkerSettings, name: str) -> Worker:
+    """A worker that is not started yet; waits for its database."""
+    return app.worker_for_ever(
+        queues=wanted.queues, labels=wanted.labels, concurrency=wanted.concurrency, grace=wanted.grace, name=name
+    )

@@ -8,6 +8,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
+from enum import Enum
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -118,10 +119,11 @@ class Report(Struct, frozen=True):
 
 
 class Want(Struct, frozen=True):
-    """Room for so many jobs of a queue."""
+    """Room for so many jobs of a queue; `free` of them could begin at once."""
 
     queue: str
     room: int
+    free: int = 1
 
 
 class Turn(Struct, frozen=True):
@@ -200,6 +202,15 @@ class Filter(Struct, frozen=True):
     before: int | None = None
     limit: int = 50
     archive: bool = False
+
+
+class News(Enum):
+    """What a watch has heard of."""
+
+    ANYTHING = "anything"
+    JOBS = "jobs"  # became due
+    ABORT = "abort"  # somebody wants a held job to end
+    QUEUES = "queues"  # one was paused, resumed or given a limit
 
 
 class Watch(Protocol):
@@ -289,7 +300,7 @@ class Store(Protocol):
 
     def undecided(self, types: Sequence[str]) -> Sequence[int]: ...
 
-    def watch(self, wake: Callable[[bool], None]) -> Watch: ...
+    def watch(self, wake: Callable[[News], None]) -> Watch: ...
 
     # The sweeper
     def lose(self, worker: int) -> int: ...

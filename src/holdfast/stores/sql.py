@@ -9,6 +9,7 @@ Rules:
 - What happens to a job is decided by `holdfast.jobs.states.decide` and by nothing here.
 """
 
+import math
 import random
 import threading
 from abc import ABC, abstractmethod
@@ -23,7 +24,7 @@ from msgspec import structs
 
 from holdfast.clock import Clock
 from holdfast.errors import Conflict, DuplicateJob, HoldfastError, IllegalMove, Invalid, NotFound
-from holdfast.jobs import retry
+from holdfast.jobs import retry, throttle
 from holdfast.jobs.job import Attempt, AttemptEnd, Job, JobError, Move, Outcome, Situation, Source, State
 from holdfast.jobs.states import (
     STATUS,
@@ -37,19 +38,24 @@ from holdfast.jobs.states import (
     Raised,
     Row,
     Rules,
+    Step,
     Succeeded,
     decide,
     placement,
     timeout_ends,
 )
 from holdfast.stores.contract import (
+    Claimed,
     Filter,
     NewJob,
+    News,
     Pulse,
     QueueDeclared,
     QueueRow,
     Report,
+    Turn,
     TypeRow,
+    Want,
     WorkerJoin,
     WorkerRow,
 )
@@ -123,8 +129,8 @@ class SqlStore(ABC):
     def announce(self, queues: Sequence[str]) -> None:
         """Jobs became due: tell the workers. Called inside the transaction that made it so."""
 
-    def tell_abort(self) -> None:
-        """Somebody wants a held job to end: tell the workers."""
+    def tell(self, news: News) -> None:
+        """Something the workers should hear of at once."""
         self.announce(())
 
     def lock_path(self) -> str | None:
@@ -233,7 +239,8 @@ class SqlStore(ABC):
         self._place(row, at, closes, now)
 
     def placed(self, new: NewJob, now: datetime) -> tuple[datetime, datetime | None]:
-        """When a new job is to start, and until when it may."""
+        """When a new job is to start, and until when it may; `Invalid` for one that never could."""
+        throttle.check_factor(new.throttle_factor, self.queue_row(new.queue).throttle_limit)
         wanted = new.scheduled_run_time
         if new.delay is not None:
             wanted = now + timedelta(seconds=new.delay)
@@ -366,15 +373,15 @@ class SqlStore(ABC):
             self.run("pause_queue", {"name": queue, "paused": paused})
             self._audit(actor, "pause" if paused else "resume", queue=queue)
             self._read_queues()
-            self.announce([queue])
+            self.tell(News.QUEUES)
 
     def limit(self, queue: str, limit: float | None, actor: str) -> None:
         with self.work():
             self.queue_row(queue)
             self.run("limit_queue", {"name": queue, "set_limit": limit})
-            self._audit(actor, "limit", queue=queue, detail=str(limit))
+            self._audit(actor, "limit", queue=queue, detail="declared" if limit is None else f"{limit:g}")
             self._read_queues()
-            self.announce([queue])
+            self.tell(News.QUEUES)
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """For each queue: how many jobs in each status."""
@@ -673,7 +680,7 @@ class SqlStore(ABC):
             "situation": _text(step.situation),
             "to_attempt": step.attempt,
             "outcome": _text(step.outcome),
-            "error": "NONE" if step.error is None else encode_json(step.error).decode(),
+            "error": self._stored_error(step),
             "result": change.result if last else None,
             "payload": change.payload if last else None,
             "failures": change.failures if last else row.failures,
@@ -689,6 +696,12 @@ class SqlStore(ABC):
             raise IllegalMove(
                 f"Job {row.id} changed while its row was locked. This is a defect of Holdfast; please report it."
             )
+
+    def _stored_error(self, step: Step) -> str | None:
+        """The word NONE or JSON (J4); None for a job that stays in `error` and keeps what it has."""
+        if step.error is not None:
+            return encode_json(step.error).decode()
+        return None if step.state is State.ERROR else "NONE"
 
     def _record(self, change: Change, attempt: int, now: datetime) -> None:
         row, record = change.row, change.record
@@ -719,6 +732,33 @@ class SqlStore(ABC):
                     self.run("add_dead", {"now": self.time(now), "id": change.row.id, "queue": change.row.queue})
         for queue, ids in ended.items():
             self.run("note_ended", {"now": self.time(now), "queue": queue, "ids": self.pack(ids)})
+            if self.queue_row(queue).throttle_limit >= 1:
+                self.announce([queue])  # an end makes room
+
+    # Queues with a limit
+
+    def claim_limited(self, turn: Turn, want: Want) -> list[Claimed]:
+        """Claim what fits under the limit, with the queue to ourselves (W3). Nothing is claimed ahead."""
+        params = {"queue": want.queue}
+        queue = self.rows("lock_queue", params)[0]
+        limit, room = queue["throttle_limit"], min(want.room, want.free)
+        if queue["paused"] or room <= 0:
+            return []
+        types = {name for row in self.rows("live_types") for name in decode_words(row["types"])}
+        most = limit * (1 + throttle.TOLERANCE) if limit >= 1 else math.inf
+        looked = {**params, "types": self.words(sorted(types)), "most": most, "limit": room + 1}
+        found = self.rows("candidates", {**looked, "now": self.time(self.now())})
+        used = self.rows("used", params, want.queue)[0]["used"]
+        candidates = [throttle.Candidate(row["id"], row["throttle_factor"]) for row in found]
+        admitted = set(throttle.admit(limit, used, candidates).admitted)
+        chosen = [row for row in found if row["id"] in admitted and row["job_type"] in turn.types][:room]
+        if len(admitted) > len(chosen):
+            self.announce([want.queue])  # there is room under the limit that others may fill
+        return self.claim_these(turn, want.queue, chosen) if chosen else []
+
+    @abstractmethod
+    def claim_these(self, turn: Turn, queue: str, chosen: Sequence[RowDict]) -> list[Claimed]:
+        """Let chosen jobs enter running, each under a lease of its own that carries its factor."""
 
     # Where to look for jobs
 
@@ -784,7 +824,7 @@ class SqlStore(ABC):
         params = {"job": row.id, "attempt": row.attempt, "worker": row.worker, "actor": actor}
         self.run("add_abort", {**params, "now": self.time(self.now())})
         self._audit(actor, "abort", job=row.id, attempt=row.attempt, queue=row.queue)
-        self.tell_abort()
+        self.tell(News.ABORT)
 
     def _worker_lives(self, worker: int | None) -> bool:
         return any(row["id"] == worker for row in self.rows("workers"))
@@ -930,17 +970,19 @@ class SqlStore(ABC):
     def shut(self) -> int:
         """Due jobs that may not start any more: expired ones end, closed windows wait for their next opening."""
         with self.work():
-            params = {"now": self.time(self.now()), "limit": BATCH}
-            ids = [row["id"] for name in ("shut", "shut_parked") for row in self.rows(name, params)]
             now = self.now()
-            if not ids:
-                return 0
-            self._drop_hints(ids)
+            params = {"now": self.time(now), "limit": BATCH}
+            ids = [row["id"] for name in ("drop_shut", "drop_shut_parked") for row in self.rows(name, params)]
             reports = []
-            for row in self._lock(ids).values():
-                if row is not None and row.state is not State.FINAL and row.situation in (None, Situation.LOOSE):
-                    expired = row.expires_time is not None and row.expires_time <= now
-                    reports.append(Report(row.id, Expired() if expired else Moved()))
+            for row in self._lock(ids).values() if ids else ():
+                if row is None or row.state is State.FINAL or row.situation not in (None, Situation.LOOSE):
+                    continue  # the hint was wrong, and is gone
+                if row.expires_time is not None and row.expires_time <= now:
+                    reports.append(Report(row.id, Expired()))
+                elif row.time_windows:
+                    reports.append(Report(row.id, Moved()))
+                else:
+                    self._place(row, row.scheduled_run_time, row.expires_time, now)
             return len(self.apply(reports))
 
     def park(self, handled: Sequence[str]) -> int:

@@ -21,6 +21,7 @@ class Hand:
         self.count = 0
         self.attempts = 0
         self.stale = 0
+        self.limited = False  # there are queues with a limit, on which an end makes room
         self._judge = judge
         self._lock = threading.Lock()
         self._leases: dict[int, int] = {}  # lease → jobs of it that are still in hand
@@ -40,6 +41,10 @@ class Hand:
     def release(self, count: int) -> None:
         with self._lock:
             self.count -= count
+
+    def free(self, reserved: int) -> int:
+        """Slots in which a job could begin at once, `reserved` not counted as taken."""
+        return self.concurrency - self.count + reserved
 
     def measure(self, pump: int, ended: int, now: float) -> None:
         """Keep the rate at which jobs end."""

@@ -51,6 +51,7 @@ class Pump(threading.Thread):
         self._asked_at = 0.0
         self._look = True  # there may be due jobs
         self._heard = False  # there may be, if it was somebody else who wrote
+        self._reread = True  # a queue may have been added, paused or given a limit
         self._look_again: float | None = None
         self._closing = False
         self._queues: deque[str] = deque()
@@ -65,9 +66,10 @@ class Pump(threading.Thread):
             self._promote_at = 0.0
         self.wake.set()
 
-    def hear(self) -> None:
-        """Somebody wrote to the database."""
+    def hear(self, queues: bool) -> None:
+        """Somebody wrote to the database, perhaps (`queues`) about a queue."""
         self._heard = True
+        self._reread = self._reread or queues
         self.wake.set()
 
     def close(self) -> None:
@@ -120,6 +122,8 @@ class Pump(threading.Thread):
         self._pending[0].extend(done)
         self._pending[1].extend(reports)
         self._pending[2].extend(ended)
+        if self.hand.limited and ended:
+            self._look = True
 
     def _wants(self) -> tuple[list[Want], int]:
         """What to ask for: nothing while stopping, or when the last look found nothing and nobody called since."""
@@ -135,18 +139,31 @@ class Pump(threading.Thread):
             self._look = True
         if worker.stopping or not self._look:
             return [], 0
-        if not self._queues or now - self._asked_at >= worker.settings.poll:
-            self._queues = deque(worker.settings.queues or [row.name for row in self.store.queues()])
+        if self._reread or not self._queues or now - self._asked_at >= worker.settings.poll:
+            self._read_queues()
         room = self.hand.reserve(BATCH)
         if not room or not self._queues:
             self.hand.release(room)
             return [], 0
         count = min(len(self._queues), room)
         share = room // count
-        wants = [Want(self._queues[index], share) for index in range(count)]
+        free = (self.hand.free(room) + self._ending()) // count
+        wants = [Want(self._queues[index], share, max(0, free)) for index in range(count)]
         self._queues.rotate(-count)
         self._asked_at = now
         return wants, room
+
+    def _read_queues(self) -> None:
+        self._reread = False
+        rows = [row for row in self.store.queues() if not self.worker.settings.queues or row.name in self.worker.settings.queues]
+        self.hand.limited = any(row.throttle_limit >= 1 for row in rows)
+        if {row.name for row in rows} != set(self._queues):
+            self._queues = deque(row.name for row in rows)
+
+    def _ending(self) -> int:
+        """Jobs that leave the hand with this turn."""
+        done, reports, _ = self._pending
+        return len(done) + sum(report.lease > 0 for report in reports)
 
     def _learn(self, turn: Turn, answer: TurnAnswer, room: int) -> None:
         worker = self.worker

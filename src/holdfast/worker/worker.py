@@ -18,7 +18,7 @@ from holdfast.clock import Clock, MovableClock, monotonic
 from holdfast.errors import Invalid, Unavailable
 from holdfast.jobs.job import Job
 from holdfast.jobs.states import ALONE_AFTER
-from holdfast.stores.contract import Claimed, Report, Store, Turn, Want, WorkerJoin
+from holdfast.stores.contract import Claimed, News, Report, Store, Turn, Want, WorkerJoin
 from holdfast.worker import attempt
 from holdfast.worker.hand import Hand
 from holdfast.worker.handler import Handler
@@ -200,10 +200,10 @@ class Worker:
         self.pumps[0].look(promote=True)
         self.pulse.wake.set()
 
-    def _on_news(self, abort: bool) -> None:
-        """The database was written to, perhaps by ourselves; `abort`: somebody may want a job to end."""
-        self.pumps[0].hear()
-        if abort:
+    def _on_news(self, news: News) -> None:
+        """The database was written to, perhaps by ourselves."""
+        self.pumps[0].hear(queues=news in (News.ANYTHING, News.QUEUES))
+        if news in (News.ANYTHING, News.ABORT):
             self.pulse.wake.set()
 
     def _read(self, job_id: int) -> Job:

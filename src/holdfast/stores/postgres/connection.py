@@ -18,9 +18,15 @@ from psycopg.rows import TupleRow
 from holdfast.clock import monotonic, sleep
 from holdfast.errors import Invalid, Unavailable
 
-PINS = (
-    "set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; "
-    "set jit = off; set timezone = 'UTC'; set synchronous_commit = on"
+PINNED_OFF = ("seqscan", "bitmapscan", "hashjoin", "mergejoin", "material", "sort")
+PINS = "; ".join(
+    (
+        "set plan_cache_mode = force_generic_plan",
+        *(f"set enable_{way} = off" for way in PINNED_OFF),
+        "set jit = off",
+        "set timezone = 'UTC'",
+        "set synchronous_commit = on",
+    )
 )
 LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 

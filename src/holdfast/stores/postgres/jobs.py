@@ -19,7 +19,7 @@ from holdfast.clock import Clock, monotonic
 from holdfast.errors import Conflict, Invalid, Unavailable
 from holdfast.jobs.job import Job
 from holdfast.stores import queryfile
-from holdfast.stores.contract import Claimed, Done, NewJob, QueueDeclared, Turn, TurnAnswer, Watch
+from holdfast.stores.contract import Claimed, Done, NewJob, News, QueueDeclared, Turn, TurnAnswer, Want, Watch
 from holdfast.stores.migrate import Migrations
 from holdfast.stores.postgres.connection import LOST, Connection, check_conninfo, one_line
 from holdfast.stores.postgres.watch import ChannelWatch
@@ -32,9 +32,10 @@ STATEMENTS = {
 }
 TELL_EVERY = 0.005  # seconds between notifications of a queue by one process: NOTIFY makes commits wait for each other
 OLDEST_SERVER = 140000
+SEQUENCES = ("job_id", "lease_id_seq")
 KEY_TRIES = 100  # how often a key that comes and goes is asked for
 FIRST_OPTION = 4  # the options of a NewJob stand behind its queue, type, payload and key
-ABORT = "!abort"  # told in place of a queue's name, which cannot look like this
+NEWS = {"": News.ANYTHING} | {"!" + news.value: news for news in News}  # told in place of a queue's name, which cannot look so
 
 
 class PostgresStore(SqlStore):
@@ -189,7 +190,7 @@ class PostgresStore(SqlStore):
         key = name, queue
         if key not in self._filled:
             table = self.queue_row(queue).table_name if queue else ""
-            literals = {"job_id_text": "'" + queryfile.quoted(f"{self.instance}__job_id") + "'"}
+            literals = {f"{name}_text": "'" + queryfile.quoted(f"{self.instance}__{name}") + "'" for name in SEQUENCES}
             self._filled[key] = queryfile.fill(STATEMENTS[name], self.instance, table, literals)
         return self._filled[key]
 
@@ -242,11 +243,11 @@ class PostgresStore(SqlStore):
         with self.work():
             yield self.connection.database
 
-    def tell_abort(self) -> None:
-        self.run("tell", {"channel": self.channel, "queue": ABORT})
+    def tell(self, news: News) -> None:
+        self.run("tell", {"channel": self.channel, "queue": "!" + news.value})
 
-    def watch(self, wake: Callable[[bool], None]) -> Watch:
-        return ChannelWatch(self.conninfo, self.channel, lambda told: wake(told in (ABORT, "")))
+    def watch(self, wake: Callable[[News], None]) -> Watch:
+        return ChannelWatch(self.conninfo, self.channel, lambda told: wake(NEWS.get(told, News.JOBS)))
 
     @property
     def generation(self) -> int:  # type: ignore[override]
@@ -419,14 +420,29 @@ class PostgresStore(SqlStore):
     # The worker's turn
 
     def exchange(self, turn: Turn) -> TurnAnswer:
+        limited = [want for want in turn.wants if self.queue_row(want.queue).throttle_limit >= 1]
         with self._translated(), self.connection.lock:
-            if turn.reports:
-                with self.work():
-                    changes = self.apply(turn.reports)
-                    return self._pipeline(turn, changes)
-            return self._pipeline(turn, ())
+            if not (turn.reports or limited):
+                return self._pipeline(turn, turn.wants, ())
+            with self.work():
+                changes = self.apply(turn.reports)
+                answer = self._pipeline(turn, [want for want in turn.wants if want not in limited], changes)
+                claimed = [call for want in limited for call in self.claim_limited(turn, want)]
+                return structs.replace(answer, claimed=[*answer.claimed, *claimed])
 
-    def _pipeline(self, turn: Turn, changes: Sequence[Any]) -> TurnAnswer:
+    def claim_these(self, turn: Turn, queue: str, chosen: Sequence[Mapping[str, Any]]) -> list[Claimed]:
+        params = {
+            "queue": queue,
+            "worker": turn.worker,
+            "pump": turn.pump,
+            "spots": words_literal([row["spot"] for row in chosen]),
+            "ids": literal([row["id"] for row in chosen]),
+            "now": self.now(),
+        }
+        text = self.text("claim_these", queue).encode()
+        return claimed_of(queue, self.connection.database.execute(text, params, binary=True))
+
+    def _pipeline(self, turn: Turn, wants: Sequence[Want], changes: Sequence[Any]) -> TurnAnswer:
         database, now = self.connection.database, self.given_now()
         by_queue: dict[str, list[Done]] = {}
         for item in turn.done:
@@ -453,7 +469,7 @@ class PostgresStore(SqlStore):
                         binary=True,
                     ),
                 )
-                for want in turn.wants
+                for want in wants
             ]
         claimed = [call for queue, cursor in claims for call in claimed_of(queue, cursor)]
         count = sum((cursor.fetchone() or (0,))[0] for cursor in settled)

@@ -244,7 +244,7 @@ CREATE TABLE holdfast__lease (
     queue text NOT NULL COLLATE pg_catalog."C",
     worker bigint,
     pump integer DEFAULT 0 NOT NULL,
-    factor double precision DEFAULT 0 NOT NULL,
+    factor double precision,
     deadline_time timestamp with time zone,
     ids bigint[] NOT NULL
 )

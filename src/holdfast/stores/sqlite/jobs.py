@@ -18,7 +18,7 @@ from holdfast.clock import Clock, microseconds, moment
 from holdfast.errors import Conflict, Invalid, Unavailable
 from holdfast.jobs.job import Job
 from holdfast.stores import queryfile
-from holdfast.stores.contract import Claimed, Done, NewJob, QueueDeclared, Turn, TurnAnswer, Want, Watch
+from holdfast.stores.contract import Claimed, Done, NewJob, News, QueueDeclared, Turn, TurnAnswer, Want, Watch
 from holdfast.stores.migrate import Migrations
 from holdfast.stores.sql import SqlStore, encode_json
 from holdfast.stores.sqlite.connection import Connection, explained
@@ -217,8 +217,8 @@ class SqliteStore(SqlStore):
         with self.work():
             yield self.connection.database
 
-    def watch(self, wake: Callable[[bool], None]) -> Watch:
-        return FileWatch(self.path, lambda: wake(True))
+    def watch(self, wake: Callable[[News], None]) -> Watch:
+        return FileWatch(self.path, lambda: wake(News.ANYTHING))
 
     def lock_path(self) -> str | None:
         return None if self.connection.in_memory else f"{os.path.abspath(self.path)}-worker-{secrets.token_hex(6)}"
@@ -370,20 +370,37 @@ class SqliteStore(SqlStore):
         return None if wake is None else max(0.0, (wake - stamp) / 1e6)
 
     def _claim(self, turn: Turn, want: Want, types: str, stamp: int) -> list[Claimed]:
-        database, queue = self.connection.database, want.queue
-        head = database.execute(self.text("head"), (queue, types, stamp, want.room)).fetchall()
-        if not head:
+        if self.queue_row(want.queue).throttle_limit >= 1:
+            return self.claim_limited(turn, want)
+        head = self.connection.database.execute(self.text("head"), (want.queue, types, stamp, want.room)).fetchall()
+        started = self._start(turn, want.queue, head, stamp)
+        if not started:
             return []
+        lease = self._lease(turn, want.queue, None, list(started))
+        return [Claimed(want.queue, lease, *row) for row in started.values()]
+
+    def claim_these(self, turn: Turn, queue: str, chosen: Sequence[Mapping[str, Any]]) -> list[Claimed]:
+        head = [(row["major"], row["minor"], row["id"]) for row in chosen]
+        factors = {row["id"]: row["throttle_factor"] for row in chosen}
+        started = self._start(turn, queue, head, microseconds(self.now()))
+        return [
+            Claimed(queue, self._lease(turn, queue, factors[job_id], [job_id]), *row) for job_id, row in started.items()
+        ]
+
+    def _start(self, turn: Turn, queue: str, head: Sequence[tuple[float, float, int]], stamp: int) -> dict[int, Any]:
+        """What entered running, in claim order."""
+        if not head:
+            return {}
+        database = self.connection.database
         database.executemany(self.text("take"), [(queue, *key) for key in head])
         wanted = self.pack([key[2] for key in head])
         started = {row[0]: row for row in database.execute(self.text("start", queue), (turn.worker, stamp, wanted))}
-        if not started:
-            return []
-        ids = [key[2] for key in head if key[2] in started]
-        lease = database.execute(
-            self.text("add_lease"), (queue, turn.worker, turn.pump, 0.0, None, self.pack(ids))
-        ).fetchall()[0][0]
-        return [Claimed(queue, lease, *started[job_id]) for job_id in ids]
+        return {key[2]: started[key[2]] for key in head if key[2] in started}
+
+    def _lease(self, turn: Turn, queue: str, factor: float | None, ids: Sequence[int]) -> int:
+        values = (queue, turn.worker, turn.pump, factor, None, self.pack(ids))
+        lease: int = self.connection.database.execute(self.text("add_lease"), values).fetchall()[0][0]
+        return lease
 
 
 def _as_dict(cursor: apsw.Cursor, row: tuple[Any, ...]) -> dict[str, Any]:

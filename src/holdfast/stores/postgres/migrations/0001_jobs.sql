@@ -174,7 +174,7 @@ create table {lease} (
   queue text collate "C" not null,
   worker bigint,
   pump int not null default 0,
-  factor float8 not null default 0,
+  factor float8, -- of the one job in it, on a queue with a limit
   deadline_time timestamptz,
   ids bigint[] not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off);

@@ -22,7 +22,7 @@ with head as (
   select ctid from {ready}
   where queue = :queue and job_type = any(:types::text[]) and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
     and (closes_time is null or closes_time > coalesce(:now::timestamptz, statement_timestamp()))
-    and (select not paused from {queue} where name = :queue)
+    and (select not paused and coalesce(set_limit, declared_limit) < 1 from {queue} where name = :queue)
   order by major, minor, id for update skip locked limit :room),
  taken as (delete from {ready} where ctid = any(array(select ctid from head)) returning id, major, minor),
  started as (
@@ -36,7 +36,7 @@ select started.*, lease.id from started, lease;
 
 -- name: move
 -- The one guarded statement for everything that is not plain success.
-update {queue_table} set state = :state, situation = :situation, attempt = :to_attempt, outcome = :outcome, error = :error,
+update {queue_table} set state = :state, situation = :situation, attempt = :to_attempt, outcome = :outcome, error = coalesce(:error::text, error),
   result = coalesce(:result::text, result), payload = coalesce(:payload::text, payload), failures = :failures, losses = :losses, crashes = :crashes,
   scheduled_run_time = coalesce(:scheduled_run_time::timestamptz, scheduled_run_time), worker = :worker,
   end_time = :end_time, execution_time = coalesce(:seconds::float8, execution_time), total_time = total_time + coalesce(:seconds::float8, 0), update_time = :now
@@ -94,7 +94,7 @@ insert into {ended} (end_time, queue, ids) values (:now, :queue, :ids);
 
 -- name: lease_until
 -- Held by nobody until a deadline: a lost job under on_crash="timeout".
-insert into {lease} (queue, worker, factor, deadline_time, ids) values (:queue, null, 0, :deadline, :ids);
+insert into {lease} (queue, deadline_time, ids) values (:queue, :deadline, :ids);
 
 -- name: drop_lease
 delete from {lease} where id = :id;
@@ -104,3 +104,39 @@ vacuum (truncate off, parallel 0, skip_locked) {ready};
 
 -- name: vacuum_lease
 vacuum (truncate off, parallel 0, skip_locked) {lease};
+
+-- name: lock_queue
+-- Who claims from a queue with a limit has it alone until it commits; a statement of its own, so that the next one's snapshot is younger than the lock.
+select coalesce(set_limit, declared_limit) as throttle_limit, paused from {queue} where name = :queue for no key update;
+
+-- name: live_types
+select types from {worker} where gone is null;
+
+-- name: used
+-- The factors of everything held or waiting in the queue: from the leases of single jobs, and from the rows under the others.
+select coalesce((select sum(factor) from {lease} where queue = :queue and factor is not null), 0) + coalesce((
+  select sum(j.throttle_factor) from {lease} l cross join unnest(l.ids) i (id) join {queue_table} j on j.id = i.id
+  where l.queue = :queue and l.factor is null and j.situation in ('held', 'waiting')), 0) as used;
+
+-- name: candidates
+-- No row locks: the queue's lock keeps other claimers out.
+select id, job_type, throttle_factor, ctid::text as spot from {ready}
+where queue = :queue and job_type = any(:types::text[]) and throttle_factor <= :most and ready_time <= :now
+  and (closes_time is null or closes_time > :now)
+order by major, minor, id limit :limit;
+
+-- name: claim_these
+-- As claim, but of chosen jobs and with a lease for each. By their place in the table: a join on the key is planned as quadratic.
+with taken as (
+  delete from {ready} where ctid = any(:spots::tid[]) and queue = :queue and id = any(:ids::bigint[]) returning id, major, minor),
+ started as (
+  update {queue_table} j set state = 'running', situation = 'held', attempt = j.attempt + 1, worker = :worker, start_time = :now, update_time = :now,
+    error = 'NONE'
+  from taken
+  where j.id = taken.id and (j.state in ('initial', 'error') or j.situation = 'loose') and j.scheduled_run_time <= :now
+  returning j.id, j.attempt, j.job_type, j.job_key, j.payload, j.timeout, j.losses, taken.major, taken.minor, j.throttle_factor),
+ numbered as (select started.*, nextval({lease_id_seq_text}) as lease from started),
+ leased as (
+  insert into {lease} (id, queue, worker, pump, factor, ids) overriding system value
+  select lease, :queue, :worker, :pump, throttle_factor, array[id] from numbered)
+select id, attempt, job_type, job_key, payload, timeout, losses, major, minor, lease from numbered;

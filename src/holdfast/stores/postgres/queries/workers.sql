@@ -40,12 +40,12 @@ select min(deadline_time) as deadline_time from {lease} where deadline_time is n
 -- name: old_aborts
 select job, attempt, actor from {abort} where request_time <= :before limit :limit;
 
--- name: shut
+-- name: drop_shut
 -- Due jobs that may not start any more: expired, or their window has closed.
-select id from {ready} where closes_time <= :now limit :limit;
+delete from {ready} where ctid = any(array(select ctid from {ready} where closes_time <= :now limit :limit for update skip locked)) returning id;
 
--- name: shut_parked
-select id from {parked} where closes_time <= :now limit :limit;
+-- name: drop_shut_parked
+delete from {parked} where ctid = any(array(select ctid from {parked} where closes_time <= :now limit :limit for update skip locked)) returning id;
 
 -- name: head_types
 select distinct job_type from (select job_type from {ready} where queue = :queue order by major, minor, id limit :limit);

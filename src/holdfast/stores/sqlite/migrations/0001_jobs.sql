@@ -86,7 +86,7 @@ create table {lease} (
   queue text not null,
   worker integer,
   pump integer not null default 0,
-  factor real not null default 0,
+  factor real, -- of the one job in it, on a queue with a limit
   deadline_time integer,
   ids text not null
 ) strict;

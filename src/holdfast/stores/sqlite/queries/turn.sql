@@ -14,7 +14,7 @@ delete from {lease} where id = ?1;
 -- The first jobs in claim order that this worker can run.
 select major, minor, id from {ready}
 where queue = ?1 and job_type in (select value from json_each(?2)) and ready_time <= ?3 and (closes_time is null or closes_time > ?3)
-  and exists (select 1 from {queue} where name = ?1 and not paused)
+  and exists (select 1 from {queue} where name = ?1 and not paused and coalesce(set_limit, declared_limit) < 1)
 order by major, minor, id limit ?4;
 
 -- name: take
@@ -31,7 +31,7 @@ insert into {lease} (queue, worker, pump, factor, deadline_time, ids) values (?1
 
 -- name: move
 -- The one guarded statement for everything that is not plain success.
-update {queue_table} set state = :state, situation = :situation, attempt = :to_attempt, outcome = :outcome, error = :error,
+update {queue_table} set state = :state, situation = :situation, attempt = :to_attempt, outcome = :outcome, error = coalesce(:error, error),
   result = coalesce(:result, result), payload = coalesce(:payload, payload), failures = :failures, losses = :losses, crashes = :crashes,
   scheduled_run_time = coalesce(:scheduled_run_time, scheduled_run_time), worker = :worker,
   end_time = :end_time, execution_time = coalesce(:seconds, execution_time), total_time = total_time + coalesce(:seconds, 0), update_time = :now
@@ -86,7 +86,26 @@ insert into {ended} (end_time, queue, ids) values (:now, :queue, :ids);
 
 -- name: lease_until
 -- Held by nobody until a deadline: a lost job under on_crash="timeout".
-insert into {lease} (queue, worker, factor, deadline_time, ids) values (:queue, null, 0, :deadline, :ids);
+insert into {lease} (queue, deadline_time, ids) values (:queue, :deadline, :ids);
 
 -- name: drop_lease
 delete from {lease} where id = :id;
+
+-- name: lock_queue
+-- Who claims from a queue with a limit has it alone: here the write transaction sees to it.
+select coalesce(set_limit, declared_limit) as throttle_limit, paused from {queue} where name = :queue;
+
+-- name: live_types
+select types from {worker} where gone is null;
+
+-- name: used
+-- The factors of everything held or waiting in the queue: from the leases of single jobs, and from the rows under the others.
+select coalesce((select sum(factor) from {lease} where queue = :queue and factor is not null), 0) + coalesce((
+  select sum(j.throttle_factor) from {lease} l, json_each(l.ids) i join {queue_table} j on j.id = i.value
+  where l.queue = :queue and l.factor is null and j.situation in ('held', 'waiting')), 0) as used;
+
+-- name: candidates
+select id, job_type, throttle_factor, major, minor from {ready}
+where queue = :queue and job_type in (select value from json_each(:types)) and throttle_factor <= :most and ready_time <= :now
+  and (closes_time is null or closes_time > :now)
+order by major, minor, id limit :limit;

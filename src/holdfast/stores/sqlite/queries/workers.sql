@@ -40,12 +40,13 @@ select min(deadline_time) as deadline_time from {lease} where deadline_time is n
 -- name: old_aborts
 select job, attempt, actor from {abort} where request_time <= :before limit :limit;
 
--- name: shut
+-- name: drop_shut
 -- Due jobs that may not start any more: expired, or their window has closed.
-select id from {ready} where closes_time <= :now limit :limit;
+delete from {ready} where (queue, major, minor, id) in (
+  select queue, major, minor, id from {ready} where closes_time <= :now limit :limit) returning id;
 
--- name: shut_parked
-select id from {parked} where closes_time <= :now limit :limit;
+-- name: drop_shut_parked
+delete from {parked} where (job_type, id) in (select job_type, id from {parked} where closes_time <= :now limit :limit) returning id;
 
 -- name: head_types
 select distinct job_type from (select job_type from {ready} where queue = :queue order by major, minor, id limit :limit);

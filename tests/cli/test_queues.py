@@ -1,0 +1,66 @@
+"""`holdfast queues` and `holdfast workers list`."""
+
+import pytest
+
+from holdfast import App
+from tests.cli.conftest import Call
+
+
+def test_list_counts_the_jobs_of_each_queue(cli: Call, shop: App, url: str) -> None:
+    shop.queue("post", throttle_limit=4, order="schedule")
+    shop.enqueue("mail", "fail")
+    shop.run_until_idle()
+    shop.enqueue("mail", "send", {"to": "ann"})
+    mail, post = cli("queues", "list", "--url", url, "--json").json
+    assert (mail["name"], mail["jobs"]) == (
+        "mail",
+        {"pending": 1, "running": 0, "failed": 0, "completed": 0, "dead": 1},
+    )
+    assert (post["name"], post["throttle_limit"], post["order"], post["paused"]) == ("post", 4, "schedule", False)
+    header, first, second = (line.split() for line in cli("queues", "list", "--url", url).out.splitlines())
+    assert header == ["queue", "pending", "running", "failed", "completed", "dead", "limit", "order"]
+    assert first == ["mail", "1", "0", "0", "0", "1", "–", "priority"]
+    assert second == ["post", "0", "0", "0", "0", "0", "4", "schedule"]
+
+
+def test_pause_and_resume_are_stored_and_may_be_repeated(cli: Call, shop: App, url: str) -> None:
+    for _ in range(2):
+        assert cli("queues", "pause", "mail", "--url", url, "--json").json["paused"] is True
+    assert "paused" in cli("queues", "list", "--url", url).out
+    shop.enqueue("mail", "fail")
+    assert shop.run_until_idle() == 0
+    for _ in range(2):
+        assert cli("queues", "resume", "mail", "--url", url, "--json").json["paused"] is False
+    assert shop.run_until_idle() == 1
+
+
+def test_people_are_told_what_became_of_the_queue(cli: Call, shop: App, url: str) -> None:
+    assert cli("queues", "pause", "mail", "--url", url).out.startswith("Queue `mail` is paused")
+    assert cli("queues", "resume", "mail", "--url", url).out == "Queue `mail` is open.\n"
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+def test_a_queue_that_does_not_exist_is_exit_code_three(cli: Call, shop: App, url: str, verb: str) -> None:
+    answer = cli("queues", verb, "post", "--url", url)
+    assert (answer.code, answer.out) == (3, "")
+    assert "no queue `post`" in answer.err
+
+
+def test_a_name_that_no_queue_can_have_is_exit_code_two(cli: Call, shop: App, url: str) -> None:
+    assert cli("queues", "pause", "no queue!", "--url", url).code == 2
+
+
+def test_workers_are_listed_the_newest_first(cli: Call, shop: App, url: str) -> None:
+    assert cli("workers", "list", "--url", url, "--json").json == []
+    assert cli("workers", "list", "--url", url).out == "No worker is alive.\n"
+    with shop.worker(name="first", concurrency=3, labels=["gpu"]), shop.worker(name="second", concurrency=2):
+        second, first = cli("workers", "list", "--url", url, "--json").json
+        assert (first["name"], first["labels"], first["concurrency"]) == ("first", ["gpu"], 3)
+        assert (second["name"], second["queues"], second["job_types"]) == (
+            "second",
+            ["mail"],
+            ["break_", "fail", "send"],
+        )
+        _, line, _ = cli("workers", "list", "--url", url).out.splitlines()
+        assert line.split()[:3] == [str(second["id"]), "second", "mail"]
+    assert cli("workers", "list", "--url", url, "--json").json == []
