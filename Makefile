@@ -15,7 +15,7 @@ EXTRAS := dev
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(READY)  ## a tour on SQLite: jobs that succeed, retry, wait and say why
+run: $(READY)  ## a tour on SQLite: jobs that succeed, are retried, fail, wait, and survive kill -9
 	$(BIN)/python examples/tour.py $(ARGS)
 
 test: $(READY)  ## all tests, on both stores (PROCESSES=4, ARGS="-k abort")
@@ -27,9 +27,13 @@ check: $(READY)  ## format, lint, types, import contracts, guarantees and genera
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python docs/claims.py --check
+	$(BIN)/python -m docs.schema --check
+	$(BIN)/python -m docs.generator --check
 
-docs: $(READY)  ## write the generated pages
+docs: $(READY)  ## write the generated pages, and the dumps of both schemas
 	$(BIN)/python docs/claims.py --write
+	$(BIN)/python -m docs.schema --write
+	$(BIN)/python -m docs.generator --write
 
 claims: $(READY)  ## which tests hold which guarantee, and which guarantee has none
 	$(BIN)/python docs/claims.py

@@ -21,7 +21,7 @@ from msgspec import Struct
 from rich.console import Console
 
 from bench import beside, enqueueing, failures, footprint, latency
-from bench.execution import Run, execution, middle, raw_turns
+from bench.execution import Run, burst, execution, middle, raw_turns
 from bench.places import Place, Postgres, Sqlite
 from bench.report import Row, save, show
 from holdfast.stores.sqlite.connection import file_system_of
@@ -155,6 +155,7 @@ def execute(place: Place, scale: Scale) -> list[Row]:
         "one": lambda: execution(place, count),
         "threads": lambda: execution(place, count, job_type="thread_noop"),
         "two": lambda: execution(place, count, 2),
+        "burst": lambda: burst(place, count),
     }
     if isinstance(place, Postgres):
         kinds["one_pump"] = lambda: execution(place, count, pumps=1)
@@ -165,6 +166,7 @@ def execute(place: Place, scale: Scale) -> list[Row]:
     rows = [
         rate(f"{on}: bare turn, batch 500", got["raw"]),
         rate(f"{on}: 1 worker, async no-op", got["one"], got["raw"], "bare turn"),
+        rate(f"{on}: 1 worker, burst on an empty queue", got["burst"], got["one"], "loaded before", at_least=0.8),
         rate(f"{on}: 1 worker, thread no-op", got["threads"], got["one"], "async", at_least=0.6),
     ]
     if not isinstance(place, Postgres):

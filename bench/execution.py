@@ -1,5 +1,6 @@
 """How many jobs a second: the bare turn of our statements, and worker processes with real handlers."""
 
+import signal
 import threading
 import time
 from collections.abc import Sequence
@@ -13,6 +14,8 @@ from bench.places import UNFINISHED, Place, load
 from bench.processes import Stalled, Started, wait_for, workers
 from bench.worker import QUEUE, bench_app
 from holdfast.stores.contract import Claimed, Done, Store, Turn, Want, WorkerJoin
+
+WARM = 20  # jobs that a worker has seen before a burst
 
 
 class Run(Struct, frozen=True):
@@ -76,6 +79,27 @@ def execution(
             run = watch(place, look, UNFINISHED.format(after=after), count, started)
             check_marks(started, count)
             return run
+    finally:
+        look.close()
+
+
+def burst(place: Place, count: int) -> Run:
+    """The worker stands on an empty queue first, as in life: whatever plans it made there, it meets the jobs with them."""
+    url = place.fresh()
+    look = place.look()
+    try:
+        with workers(url, place.folder, count + WARM) as started:
+            load(url, WARM)
+            wait_for(lambda: look.one(UNFINISHED.format(after=0)) is None, 20, "the first jobs are final", started)
+            started[0].process.send_signal(signal.SIGSTOP)  # it must not begin before all is loaded
+            after = load(url, count)
+            started[0].process.send_signal(signal.SIGCONT)
+            cpu, server, began = started[0].cpu(), place.cpu(), time.monotonic()
+            ended = wait_for(
+                lambda: look.one(UNFINISHED.format(after=after)) is None, 90, "every job final in the store", started
+            )
+            costs = (started[0].cpu() - cpu) / count * 1e6, (place.cpu() - server) / count * 1e6
+            return Run(count / (ended - began), *costs, started[0].memory())
     finally:
         look.close()
 

@@ -22,12 +22,16 @@ Holders = dict[str, list[str]]
 
 
 class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One guarantee. `scope` is `now` when it is in force, `later` while it is only intended."""
+    """One guarantee. `scope` is `now` when it is in force, `later` while it is only intended.
+
+    `not_yet` names the part of a guarantee in force that is still to come.
+    """
 
     number: str
     title: str
     scope: Literal["now", "later"]
     text: str
+    not_yet: str = ""
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -155,6 +159,8 @@ def render(ledger: Ledger, holders: Holders) -> str:
 def entry(claim: Claim, tests: list[str]) -> str:
     mark = "" if claim.scope == "now" else "*Intended; not in force yet.* "
     text = f"### {claim.number} {claim.title}\n\n{mark}{claim.text.strip()}\n"
+    if claim.not_yet:
+        text += f"\n*Not in force yet:* {claim.not_yet}\n"
     by_file: dict[str, list[str]] = {}
     for test in tests:
         file, _, name = test.partition("::")

@@ -14,7 +14,9 @@ numbers = itertools.count(1)
 class WorkerByHand:
     """One worker on a store; it handles the types it is given."""
 
-    def __init__(self, store: Store, types: Sequence[str] = ("send", "print"), queues: Sequence[str] = ("mail",)) -> None:
+    def __init__(
+        self, store: Store, types: Sequence[str] = ("send", "print"), queues: Sequence[str] = ("mail",)
+    ) -> None:
         self.store = store
         self.types = tuple(types)
         self.queues = tuple(queues)

@@ -51,7 +51,9 @@ class Invariants:
             self.jobs: dict[int, Row] = {row["id"]: row for row in sql("select * from {job}")}
             self.archive: dict[int, Row] = {row["id"]: row for row in sql("select * from {archive}")}
             self.orders = {row["name"]: row["claim_order"] for row in sql("select * from {queue}")}
-            self.hints = {name: sql(f"select * from {{{name}}}") for name in ("ready", "waiting", "parked", "undecided")}
+            self.hints = {
+                name: sql(f"select * from {{{name}}}") for name in ("ready", "waiting", "parked", "undecided")
+            }
             self.keys = sql("select * from {key}")
             self.leases = sql("select * from {lease}")
             self.attempts = sql("select * from {attempt} order by job, attempt")
@@ -123,4 +125,6 @@ class Invariants:
             records = kept.get(job_id, [])
             assert records == list(range(1, len(records) + 1)), f"I9: job {job_id} has records of attempts {records}"
             plain = row["situation"] == "held" or row["outcome"] == "success"
-            assert row["attempt"] == len(records) + plain, f"I9: job {job_id} has attempt {row['attempt']}, records {records}"
+            assert row["attempt"] == len(records) + plain, (
+                f"I9: job {job_id} has attempt {row['attempt']}, records {records}"
+            )

@@ -35,7 +35,9 @@ class Server:
             ensure_folder_permissions(BINARIES.parent, 0o755)
             shutil.chown(self.folder, USER, USER)
         if not self.data.exists():
-            self._command("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8")
+            self._command(
+                "initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8"
+            )
         self._control("start")
         return self
 
@@ -74,7 +76,9 @@ class Server:
 
     def _command(self, name: str, *arguments: str) -> None:
         user = USER if os.geteuid() == 0 else None
-        done = subprocess.run([str(BINARIES / name), *arguments], user=user, cwd=self.folder, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [str(BINARIES / name), *arguments], user=user, cwd=self.folder, capture_output=True, text=True, check=False
+        )
         if done.returncode:
             log = self.folder / "log"
             tail = log.read_text()[-2000:] if log.exists() else ""

@@ -40,7 +40,9 @@ class RawSql:
             names = [column.name for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor]
         cursor = self.connection.cursor()
-        cursor.row_trace = lambda cursor, row: dict(zip((column[0] for column in cursor.get_description()), row, strict=True))
+        cursor.row_trace = lambda cursor, row: dict(
+            zip((column[0] for column in cursor.get_description()), row, strict=True)
+        )
         return list(cursor.execute(text, parameters))
 
     def value(self, statement: str, **parameters: Any) -> Any:

@@ -8,12 +8,12 @@ import asyncio
 import contextvars
 import math
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, overload
 
 import msgspec
 from msgspec import Struct, structs
@@ -27,8 +27,9 @@ from holdfast.jobs.job import Attempt, Job, Move, State
 from holdfast.jobs.names import check_job_key, check_job_type, check_name, check_table
 from holdfast.jobs.payload import Signature
 from holdfast.jobs.states import STATUS
-from holdfast.stores.contract import Filter, NewJob, QueueDeclared, Store, TypeRow
+from holdfast.stores.contract import Filter, NewJob, QueueDeclared, Store, TypeRow, WorkerRow
 from holdfast.stores.open import open_store
+from holdfast.version import VERSION
 from holdfast.worker.handler import ISOLATIONS, Handler
 from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.signals import run_until_signal
@@ -38,13 +39,7 @@ UNSET: Any = msgspec.UNSET
 ON_DUPLICATE = ("return", "raise", "replace")
 ORDERS = ("priority", "schedule")
 CRASH_POLICIES = ("rerun", "timeout")
-
-
-def _version() -> str:
-    try:
-        return version("holdfast")
-    except PackageNotFoundError:
-        return "unknown"
+ENGINE_TABLE = re.compile(r"[a-z]+(_[a-z]+)*__")  # of this or any other instance
 
 
 class App:
@@ -63,7 +58,9 @@ class App:
         payload_limit: int = payloads.MAX_BYTES,
         clock: Clock | None = None,
     ) -> None:
-        self.name = name = check_name(name or os.environ.get("HOLDFAST_INSTANCE") or "holdfast", "Instance")
+        if name is None:
+            name = os.environ.get("HOLDFAST_INSTANCE") or "holdfast"
+        self.name = check_name(name, "Instance")
         if name == "sqlite" or name.startswith("sqlite_"):
             raise Invalid(
                 f"Instance name {name!r}: SQLite keeps names that begin with `sqlite_` to itself. Choose another."
@@ -100,6 +97,10 @@ class App:
             raise Invalid(f"queue {name!r}: order={order!r}; it may be {' or '.join(map(repr, ORDERS))}.")
         limit = _number(throttle_limit, f"queue {name!r}: throttle_limit")
         table = check_table(self._strategy(self.name, name), self.name, name)
+        if ENGINE_TABLE.match(table):
+            raise Invalid(
+                f"The table_naming_strategy gave `{table}` for queue `{name}`: two underscores are reserved. Choose another."
+            )
         with self._lock:
             for other in self._queues.values():
                 if other.name != name and other.declared.table_name == table:
@@ -327,13 +328,18 @@ class App:
             on_duplicate="raise",
             **{name: getattr(old, name) for name in names},
         )
-        return self.add([new])[0]
+        return self.store.retry(new, actor)
+
+    def workers(self) -> Sequence[WorkerRow]:
+        """The live workers of the instance."""
+        return self.store.workers()
 
     def pause(self, queue: str, *, actor: str = "app") -> None:
         """No job of the queue starts until it is resumed; what runs goes on."""
         self.store.pause(check_name(queue, "Queue"), True, actor)
 
     def resume(self, queue: str, *, actor: str = "app") -> None:
+        """Let a paused queue go on."""
         self.store.pause(check_name(queue, "Queue"), False, actor)
 
     def limit(self, queue: str, limit: float | None, *, actor: str = "app") -> None:
@@ -350,7 +356,7 @@ class App:
     def worker(self, **settings: Any) -> Worker:
         """A worker in the background: `with app.worker(concurrency=8): …`."""
         self.store.pulse()
-        return Worker(self.store, self.handlers, self._settings(settings), self.clock, _version())
+        return Worker(self.store, self.handlers, self._settings(settings), self.clock, VERSION)
 
     def run_worker(self, **settings: Any) -> None:
         """Work until a signal ends it: SIGTERM or SIGINT asks, a second one hurries (C5)."""
@@ -365,11 +371,11 @@ class App:
             self._pid = os.getpid()
             self._register(self._store)
             self._store.patience = self.patience
-        return Worker(self._store, self.handlers, made, self.clock, _version())
+        return Worker(self._store, self.handlers, made, self.clock, VERSION)
 
     def run_until_idle(self, *, max_jobs: int = 100_000) -> int:
         """Run everything that is due, one job at a time; the number of attempts."""
-        worker = Worker(self.store, self.handlers, self._settings({"concurrency": 1}), self.clock, _version())
+        worker = Worker(self.store, self.handlers, self._settings({"concurrency": 1}), self.clock, VERSION)
         return worker.run_until_idle(max_jobs)
 
     def _settings(self, given: Mapping[str, Any]) -> WorkerSettings:
@@ -401,6 +407,26 @@ class Queue:
     @property
     def name(self) -> str:
         return self.declared.name
+
+    @overload
+    def job(self, function: Callable[..., Any]) -> "JobType": ...
+
+    @overload
+    def job(
+        self,
+        *,
+        name: str | None = None,
+        timeout: float | None = 30,
+        retries: int | None = 3,
+        retry: retries_.Policy | None = None,
+        priority: float = 100,
+        throttle_factor: float = 1,
+        time_windows: Sequence[str] = (),
+        on_crash: str = "rerun",
+        max_crashes: int | None = 3,
+        isolation: str = "thread",
+        labels: Sequence[str] = (),
+    ) -> Callable[[Callable[..., Any]], "JobType"]: ...
 
     def job(
         self,
@@ -523,9 +549,11 @@ class JobType:
         return self.using().new(*args, **kwargs)
 
     def enqueue(self, *args: Any, **kwargs: Any) -> Job:
+        """Store a job that calls the function with these arguments; `Invalid` if they do not fit its annotations."""
         return self.using().enqueue(*args, **kwargs)
 
     async def aenqueue(self, *args: Any, **kwargs: Any) -> Job:
+        """`enqueue` for the event loop; concurrent ones share a commit."""
         return await self.using().aenqueue(*args, **kwargs)
 
     def enqueue_many(self, payloads: Sequence[Mapping[str, Any]]) -> list[Job]:

@@ -4,6 +4,7 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,13 @@ def test_every_command_shown_exists_with_its_options(page: Path) -> None:
     assert [words for words in called if not is_command(words[1:])] == []
 
 
+@lru_cache(maxsize=1)
+def root() -> Any:
+    return get_command(commands())
+
+
 def is_command(words: list[str]) -> bool:
-    command: Any = get_command(commands())
+    command = root()
     while words and words[0] in getattr(command, "commands", {}):
         command, words = command.commands[words[0]], words[1:]
     options = {option for parameter in command.params for option in parameter.opts}

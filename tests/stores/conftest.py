@@ -15,7 +15,9 @@ EMPTIED = (
     *("ready", "waiting", "parked", "undecided", "lease", "key", "job", "archive", "attempt", "audit", "abort"),
     *("dead", "ended", "worker", "type"),
 )
-QUEUE_TABLES = "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = to_regclass(%s)"
+QUEUE_TABLES = (
+    "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = to_regclass(%s)"
+)
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +46,9 @@ def empty(url: str, name: str) -> bool:
             return False
         statements = ["set session_replication_role = replica"]  # no triggers
         statements += [f"delete from {name}__{table}" for table in EMPTIED]
-        statements += [f"update {name}__queue set claim_order = 'priority', declared_limit = 0, set_limit = null, paused = false"]
+        statements += [
+            f"update {name}__queue set claim_order = 'priority', declared_limit = 0, set_limit = null, paused = false"
+        ]
         statements += [f"select setval('{name}__job_id', 1, false)"]
         connection.execute("; ".join(statements).encode())
         return True

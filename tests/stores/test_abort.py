@@ -168,7 +168,9 @@ def test_a_lost_job_that_waits_for_its_timeout_is_ended_at_once(store: Store, cl
     check_aborted(store, job.id)
 
 
-@pytest.mark.parametrize("end", ["lost", "lost under timeout", "raised", "raised for a retry handler", "snoozed", "handed back"])
+@pytest.mark.parametrize(
+    "end", ["lost", "lost under timeout", "raised", "raised for a retry handler", "snoozed", "handed back"]
+)
 def test_a_wish_is_not_forgotten_when_the_attempt_ends_by_itself(store: Store, clock: MovableClock, end: str) -> None:
     """It was asked for while the job was held; when nobody holds it any more, the row is ended at once."""
     declare(store, on_crash="timeout" if end == "lost under timeout" else "rerun", has_retry_handler="handler" in end)
@@ -265,5 +267,9 @@ def test_the_error_of_an_aborted_job_says_who(store: Store) -> None:
     ended = store.abort(job.id, "ann@example.org")
 
     assert ended.error is not None
-    assert (ended.error.type, ended.error.kind, str(ended.error)) == ("Aborted", "aborted", "aborted by ann@example.org")
+    assert (ended.error.type, ended.error.kind, str(ended.error)) == (
+        "Aborted",
+        "aborted",
+        "aborted by ann@example.org",
+    )
     assert error() != ended.error

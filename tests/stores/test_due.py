@@ -105,7 +105,9 @@ def test_a_job_that_started_in_time_may_end_after_its_expiry(store: Store, clock
     assert store.get(job.id).outcome is Outcome.SUCCESS
 
 
-def test_a_change_of_the_queues_order_does_not_make_it_forget_expiries(store: Store, instance: str, clock: MovableClock) -> None:
+def test_a_change_of_the_queues_order_does_not_make_it_forget_expiries(
+    store: Store, instance: str, clock: MovableClock
+) -> None:
     from holdfast.stores.contract import QueueDeclared
 
     job = add(store, expires_time=clock.now() + timedelta(seconds=60))
@@ -118,7 +120,9 @@ def test_a_change_of_the_queues_order_does_not_make_it_forget_expiries(store: St
     assert store.get(job.id).outcome is Outcome.ERROR
 
 
-def test_an_expiry_before_the_start_is_refused_and_nothing_is_stored(store: Store, sql: RawSql, clock: MovableClock) -> None:
+def test_an_expiry_before_the_start_is_refused_and_nothing_is_stored(
+    store: Store, sql: RawSql, clock: MovableClock
+) -> None:
     for options in ({}, {"delay": 60.0}, {"job_key": "k", "delay": 60.0}):
         with pytest.raises(Invalid, match=r"expires .* is not after its start"):
             add(store, expires_time=clock.now() + timedelta(seconds=60 if options else 0), **options)

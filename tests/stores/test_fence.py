@@ -54,11 +54,23 @@ def superseded(store: Store, how: str) -> tuple[WorkerByHand, Claimed]:
     return worker, call
 
 
-WAYS = ["handed back", "lost", "snoozed", "in error", "succeeded", "failed", "aborted", "claimed again", "lost and claimed again"]
+WAYS = [
+    "handed back",
+    "lost",
+    "snoozed",
+    "in error",
+    "succeeded",
+    "failed",
+    "aborted",
+    "claimed again",
+    "lost and claimed again",
+]
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_a_late_report_changes_nothing_whatever_it_says(store: Store, sql: RawSql, clock: MovableClock, how: str) -> None:
+def test_a_late_report_changes_nothing_whatever_it_says(
+    store: Store, sql: RawSql, clock: MovableClock, how: str
+) -> None:
     worker, call = superseded(store, how)
     clock.advance(1)
     before, history, attempts = sql.row(call.id), store.history(call.id), store.attempts(call.id)

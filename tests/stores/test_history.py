@@ -16,7 +16,10 @@ from tests.raw_sql import RawSql
 
 pytestmark = pytest.mark.claim("J9")
 
-LEGAL = {(None, State.INITIAL), *((state, target) for (state, _), target in MOVES.items() if state is not State.INITIAL)}
+LEGAL = {
+    (None, State.INITIAL),
+    *((state, target) for (state, _), target in MOVES.items() if state is not State.INITIAL),
+}
 LEGAL |= {(State.INITIAL, State.RUNNING)}
 
 
@@ -47,7 +50,9 @@ def test_a_new_job_has_one_move_and_no_attempt(store: Store, clock: MovableClock
     assert store.attempts(job.id) == []
 
 
-def test_plain_success_writes_no_record_and_is_told_all_the_same(store: Store, sql: RawSql, clock: MovableClock) -> None:
+def test_plain_success_writes_no_record_and_is_told_all_the_same(
+    store: Store, sql: RawSql, clock: MovableClock
+) -> None:
     job = add(store)
     worker = WorkerByHand(store)
     claimed_at = clock.advance(1)
@@ -88,7 +93,9 @@ ENDS: dict[AttemptEnd, tuple[Callable[[WorkerByHand, Claimed], object], list[str
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_every_other_end_of_an_attempt_leaves_a_record(store: Store, sql: RawSql, clock: MovableClock, end: AttemptEnd) -> None:
+def test_every_other_end_of_an_attempt_leaves_a_record(
+    store: Store, sql: RawSql, clock: MovableClock, end: AttemptEnd
+) -> None:
     job = add(store)
     worker = WorkerByHand(store)
     started = clock.advance(1)
@@ -146,7 +153,11 @@ def test_a_loose_job_that_is_aborted_goes_by_way_of_error(store: Store, clock: M
     job = add(store)
     worker = WorkerByHand(store)
     call = worker.claim_one()
-    {"lost": lambda: worker.die(), "handed back": lambda: worker.hand_back(call), "snoozed": lambda: worker.snooze(call, 9)}[how]()
+    {
+        "lost": lambda: worker.die(),
+        "handed back": lambda: worker.hand_back(call),
+        "snoozed": lambda: worker.snooze(call, 9),
+    }[how]()
     clock.advance(1)
     store.abort(job.id, "ann")
 
@@ -193,7 +204,9 @@ def test_the_crash_limit_is_told_as_a_loss_with_an_error(store: Store) -> None:
     assert attempt.error.kind == "crash"
 
 
-def test_what_is_done_from_outside_leaves_an_audit_row_with_its_actor(store: Store, sql: RawSql, clock: MovableClock) -> None:
+def test_what_is_done_from_outside_leaves_an_audit_row_with_its_actor(
+    store: Store, sql: RawSql, clock: MovableClock
+) -> None:
     held, free = add(store), add(store, delay=5)
     worker = WorkerByHand(store)
     worker.claim_one()
@@ -218,7 +231,9 @@ def test_a_report_from_outside_leaves_an_audit_row(store: Store, sql: RawSql) ->
     WorkerByHand(store).claim_one()
     store.report([Report(job.id, Lost(), 1, actor="ann", action="lose")])
 
-    assert [tuple(row.values()) for row in sql("select actor, action, job, attempt from {audit}")] == [("ann", "lose", job.id, 1)]
+    assert [tuple(row.values()) for row in sql("select actor, action, job, attempt from {audit}")] == [
+        ("ann", "lose", job.id, 1)
+    ]
 
 
 def test_the_record_is_written_in_the_transaction_that_ends_the_attempt(store: Store, sql: RawSql) -> None:

@@ -86,7 +86,9 @@ def test_raise_among_many_stores_none_of_them(store: Store, sql: RawSql) -> None
     assert sql("select id from {job}") == [{"id": first.id}]
 
 
-def test_replace_changes_payload_times_and_options_of_a_job_that_has_not_begun(store: Store, clock: MovableClock) -> None:
+def test_replace_changes_payload_times_and_options_of_a_job_that_has_not_begun(
+    store: Store, clock: MovableClock
+) -> None:
     first = add(store, job_key="k", payload='{"to":"a"}')
     clock.advance(5)
     later, expires = clock.now() + timedelta(hours=1), clock.now() + timedelta(hours=2)
@@ -114,7 +116,9 @@ def test_replace_changes_payload_times_and_options_of_a_job_that_has_not_begun(s
     assert (job.state, job.attempt) == (State.INITIAL, 0)
 
 
-def test_a_replaced_job_stands_in_the_claim_order_where_its_new_options_put_it(store: Store, clock: MovableClock) -> None:
+def test_a_replaced_job_stands_in_the_claim_order_where_its_new_options_put_it(
+    store: Store, clock: MovableClock
+) -> None:
     first, second = add(store, job_key="k"), add(store)
     later = add(store, job_key="later", delay=60)
     add(store, job_key="k", priority=200, on_duplicate="replace")
@@ -124,7 +128,9 @@ def test_a_replaced_job_stands_in_the_claim_order_where_its_new_options_put_it(s
 
 
 @pytest.mark.parametrize("state", ["held", "loose", "error", "undecided"])
-def test_replace_loses_to_a_claim_and_then_is_as_return(store: Store, sql: RawSql, clock: MovableClock, state: str) -> None:
+def test_replace_loses_to_a_claim_and_then_is_as_return(
+    store: Store, sql: RawSql, clock: MovableClock, state: str
+) -> None:
     declare(store, has_retry_handler=state == "undecided")
     first = add(store, job_key="k", payload='{"to":"a"}')
     worker = WorkerByHand(store)
@@ -272,7 +278,9 @@ def test_a_row_cannot_be_replaced_by_inserting_over_it(store: Store, sql: RawSql
     assert (sql.row(final.id), sql.row(living.id)) == before
 
 
-def test_an_enqueue_while_the_holder_becomes_final_gets_a_job_of_its_own(app: Callable[..., App], clock: MovableClock) -> None:
+def test_an_enqueue_while_the_holder_becomes_final_gets_a_job_of_its_own(
+    app: Callable[..., App], clock: MovableClock
+) -> None:
     """Fault 9: neither an error nor two living jobs, whatever the moment."""
     one, other = app(), app()
     send, same = declared(one), declared(other)
@@ -291,4 +299,6 @@ def test_an_enqueue_while_the_holder_becomes_final_gets_a_job_of_its_own(app: Ca
     thread.join()
 
     assert len(ids) == 30
-    assert len(one.find(job_key="k", state="final", limit=100)) + len(one.find(job_key="k", state="initial")) == len(one.find(limit=100))
+    assert len(one.find(job_key="k", state="final", limit=100)) + len(one.find(job_key="k", state="initial")) == len(
+        one.find(limit=100)
+    )

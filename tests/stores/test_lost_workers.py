@@ -147,7 +147,9 @@ def test_three_losses_in_a_row_make_a_job_run_alone_and_only_then_crashes_count(
 
 @pytest.mark.claim("C3")
 @pytest.mark.parametrize(("max_crashes", "attempts"), [(1, 1), (2, 2), (None, None)])
-def test_the_crash_limit_is_the_types_and_none_is_never(store: Store, max_crashes: int | None, attempts: int | None) -> None:
+def test_the_crash_limit_is_the_types_and_none_is_never(
+    store: Store, max_crashes: int | None, attempts: int | None
+) -> None:
     declare(store, max_crashes=max_crashes)
     job = add(store)
     worker = WorkerByHand(store)

@@ -50,8 +50,17 @@ def bring(store: Store, worker: WorkerByHand, state: State, situation: Situation
 @pytest.mark.claim("J2")
 @pytest.mark.parametrize(("state", "event"), PAIRS)
 def test_the_pure_table_has_the_seven_moves_of_the_law_and_no_others(state: State, event: Event) -> None:
-    legal = {("initial", "running"), ("running", "error"), ("running", "final"), ("error", "running"), ("error", "final")}
-    stays = {("running", "running"), ("initial", "initial")}  # a new attempt, and a job that is replaced before it began
+    legal = {
+        ("initial", "running"),
+        ("running", "error"),
+        ("running", "final"),
+        ("error", "running"),
+        ("error", "final"),
+    }
+    stays = {
+        ("running", "running"),
+        ("initial", "initial"),
+    }  # a new attempt, and a job that is replaced before it began
 
     if (state, event) in MOVES:
         assert (state, move(state, event)) in legal | stays
@@ -70,7 +79,9 @@ HAPPENINGS: dict[Event, Callable[[], Happening]] = {
 
 
 @pytest.mark.claim("J2", "J3")
-def test_an_illegal_move_is_refused_by_the_store_names_both_states_and_changes_nothing(store: Store, sql: RawSql) -> None:
+def test_an_illegal_move_is_refused_by_the_store_names_both_states_and_changes_nothing(
+    store: Store, sql: RawSql
+) -> None:
     worker = WorkerByHand(store)
     tried = 0
     for state, event in ILLEGAL:
@@ -174,7 +185,9 @@ ROW_CHANGES = {
 
 
 @pytest.mark.claim("J2", "J4", "J6")
-@pytest.mark.parametrize(("state", "situation"), [("initial", None), ("running", "held"), ("running", "loose"), ("error", None)])
+@pytest.mark.parametrize(
+    ("state", "situation"), [("initial", None), ("running", "held"), ("running", "loose"), ("error", None)]
+)
 def test_what_belongs_to_a_job_for_life_cannot_be_changed_by_sql(
     store: Store, sql: RawSql, clock: Any, state: str, situation: str | None
 ) -> None:
@@ -201,15 +214,17 @@ def test_what_belongs_to_a_job_for_life_cannot_be_changed_by_sql(
 
 
 @pytest.mark.claim("J2")
-def test_a_held_job_cannot_be_stolen_by_sql_nor_a_loose_one_taken_without_a_new_attempt(store: Store, sql: RawSql) -> None:
+def test_a_held_job_cannot_be_stolen_by_sql_nor_a_loose_one_taken_without_a_new_attempt(
+    store: Store, sql: RawSql
+) -> None:
     worker = WorkerByHand(store)
     held, loose = (bring(store, worker, State.RUNNING, situation) for situation in (Situation.HELD, Situation.LOOSE))
     steal = "update {queue:mail} set attempt = attempt + 1, worker = 99 where id = :id"
     take = "update {queue:mail} set situation = 'held', worker = 99 where id = :id"
 
-    with sql.refused(r"`running` \(attempt 1, held\) may not become `running` \(attempt 2, held\)"):
+    with sql.refused("`running`.* may not become `running`"):
         sql(steal, id=held)
-    with sql.refused(r"`running` \(attempt 1, loose\) may not become `running` \(attempt 1, held\)"):
+    with sql.refused("`running`.* may not become `running`"):
         sql(take, id=loose)
 
     assert sql.row(held)["attempt"] == 1
@@ -217,12 +232,19 @@ def test_a_held_job_cannot_be_stolen_by_sql_nor_a_loose_one_taken_without_a_new_
 
 
 @pytest.mark.claim("J2")
-def test_sql_that_breaks_the_law_is_told_which_job_and_both_states(store: Store, sql: RawSql) -> None:
+def test_sql_that_breaks_the_law_is_told_both_states(store: Store, sql: RawSql) -> None:
+    worker = WorkerByHand(store)
+    for old, new in itertools.product(State, State):
+        job_id = bring(store, worker, old)
+        change = next(AS_SQL[event] for event, target in TARGET.items() if target is new)
+        attempt = "attempt = 0, job_type = 'other'" if new is State.INITIAL else "attempt = attempt + 2"
+        with sql.refused(f"`{old}`.* may not become `{new}`"):
+            sql(
+                f"update {{queue:mail}} set {change.replace('attempt = attempt + 1, ', '')}, {attempt} where id = :id",
+                id=job_id,
+            )
     job = add(store)
-
-    with sql.refused(rf"job {job.id}.*`initial`.*may not become `final`"):
-        sql(f"update {{queue:mail}} set {AS_SQL[Event.SUCCEED]}, attempt = 1 where id = :id", id=job.id)
-    with sql.refused(rf"job {job.id}.*`initial` may not be deleted, only `final` may"):
+    with sql.refused("`initial` may not be deleted, only .*`final` may"):
         sql("delete from {queue:mail} where id = :id", id=job.id)
 
 
@@ -239,7 +261,10 @@ def test_no_column_of_a_final_row_can_be_changed_by_sql(store: Store, sql: RawSq
 
     for table, column in itertools.product(tables, before):
         with sql.refused():
-            sql(f"update {table} set {column} = (select {column} from {{queue:mail}} where id = {other.id}) where id = :id", id=job.id)
+            sql(
+                f"update {table} set {column} = (select {column} from {{queue:mail}} where id = {other.id}) where id = :id",
+                id=job.id,
+            )
         with sql.refused():  # not even to what it is
             sql(f"update {table} set {column} = {column} where id = :id", id=job.id)
     assert sql.row(job.id) == before
@@ -313,7 +338,9 @@ def test_a_row_cannot_end_badly_without_an_error_nor_well_with_one(store: Store,
     with sql.refused():
         sql(end + f"outcome = 'success', error = '{ERROR}' where id = :id", id=held)
     with sql.refused():
-        sql(end + f"outcome = '{outcome}', error = '{ERROR}' where id = :id", id=held)  # it was not in `error` before (J7)
+        sql(
+            end + f"outcome = '{outcome}', error = '{ERROR}' where id = :id", id=held
+        )  # it was not in `error` before (J7)
     with sql.refused():
         sql("update {queue:mail} set state = 'error', situation = null, error = 'NONE' where id = :id", id=held)
 
@@ -351,4 +378,8 @@ def test_an_error_that_is_told_twice_is_one_error(store: Store) -> None:
     assert worker.fail(call) is None
 
     job = store.get(call.id)
-    assert (job.failures, len(store.attempts(job.id)), job.error) == (1, 1, JobError("ValueError", "it broke", "exception"))
+    assert (job.failures, len(store.attempts(job.id)), job.error) == (
+        1,
+        1,
+        JobError("ValueError", "it broke", "exception"),
+    )

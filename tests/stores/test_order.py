@@ -15,7 +15,9 @@ pytestmark = pytest.mark.claim("W2")
 
 WHOLE = HealthCheck.function_scoped_fixture
 PRIORITIES = [1, 1.5, 2, 100, 100.25, -3, 0, 1e6]
-FIELDS = some.tuples(some.sampled_from(PRIORITIES), some.integers(-3, 3), some.sampled_from(["new", "error", "loose", "snoozed"]))
+FIELDS = some.tuples(
+    some.sampled_from(PRIORITIES), some.integers(-3, 3), some.sampled_from(["new", "error", "loose", "snoozed"])
+)
 
 
 def pure_order(jobs: list[Any], order: str) -> list[int]:
@@ -32,14 +34,22 @@ def pure_order(jobs: list[Any], order: str) -> list[int]:
 @given(fields=some.lists(FIELDS, min_size=1, max_size=12), room=some.integers(1, 13), together=some.booleans())
 @settings(max_examples=25, deadline=None, suppress_health_check=[WHOLE])
 def test_due_jobs_start_in_the_order_of_the_pure_rule(
-    store: Store, instance: str, clock: MovableClock, order: str, fields: list[tuple[float, int, str]], room: int, together: bool
+    store: Store,
+    instance: str,
+    clock: MovableClock,
+    order: str,
+    fields: list[tuple[float, int, str]],
+    room: int,
+    together: bool,
 ) -> None:
     """Whatever became of them before: new, after an error, handed back or snoozed; added in one call or one by one."""
     store.register([QueueDeclared("mail", f"{instance}_mail", order)], [])
     worker = WorkerByHand(store)
     now = clock.now()
     new = [
-        NewJob("mail", "send", "{}", priority=priority, scheduled_run_time=now + timedelta(seconds=offset), retries=None)
+        NewJob(
+            "mail", "send", "{}", priority=priority, scheduled_run_time=now + timedelta(seconds=offset), retries=None
+        )
         for priority, offset, _ in fields
     ]
     added = store.add(new) if together else [store.add([job])[0] for job in new]
@@ -87,7 +97,9 @@ def test_jobs_scheduled_for_later_take_their_place_when_their_time_comes(store: 
     assert [call.id for call in worker.claim(10)] == [late[2].id, now.id, late[1].id, late[0].id]
 
 
-def test_a_queue_that_changes_its_order_reorders_who_stands_in_line(store: Store, instance: str, clock: MovableClock) -> None:
+def test_a_queue_that_changes_its_order_reorders_who_stands_in_line(
+    store: Store, instance: str, clock: MovableClock
+) -> None:
     older, urgent = add(store), add(store, priority=1, scheduled_run_time=clock.now() + timedelta(seconds=1))
     waiting = add(store, priority=2, delay=2)
     clock.advance(1)

@@ -26,7 +26,9 @@ def run(app: App, body: Callable[..., Any], **options: Any) -> Any:
 
 
 @pytest.mark.claim("R2", "J7")
-@pytest.mark.parametrize("result", [None, 0, "text", [1, {"a": None}], {"deep": [1.5, "ünï 😀", "\0 \\ '\" \t\n"]}, True])
+@pytest.mark.parametrize(
+    "result", [None, 0, "text", [1, {"a": None}], {"deep": [1.5, "ünï 😀", "\0 \\ '\" \t\n"]}, True]
+)
 def test_what_the_handler_returns_is_the_result(app: Make, result: Any) -> None:
     job = run(app(), lambda: result)
 
@@ -96,7 +98,16 @@ def test_snooze_ends_an_attempt_without_an_error(app: Make, clock: MovableClock)
 
 @pytest.mark.claim("R2", "J7")
 @pytest.mark.parametrize(
-    "raised", [ValueError("oh"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit(), KeyError("k"), Exception()]
+    "raised",
+    [
+        ValueError("oh"),
+        SystemExit(3),
+        KeyboardInterrupt(),
+        asyncio.CancelledError(),
+        GeneratorExit(),
+        KeyError("k"),
+        Exception(),
+    ],
 )
 @pytest.mark.parametrize("colour", ["plain", "async"])
 def test_any_other_exception_is_an_error(app: Make, raised: BaseException, colour: str) -> None:
@@ -217,7 +228,9 @@ def test_one_row_reads_in_every_vocabulary(store: Store, clock: MovableClock) ->
 
 @pytest.mark.claim("J8")
 @pytest.mark.parametrize("status", ["pending", "running", "failed", "completed", "dead"])
-def test_jobs_are_found_by_state_status_type_key_and_queue_newest_first(app: Make, status: str, clock: MovableClock) -> None:
+def test_jobs_are_found_by_state_status_type_key_and_queue_newest_first(
+    app: Make, status: str, clock: MovableClock
+) -> None:
     holdfast = app()
 
     @holdfast.queue("mail").job(retries=1)
@@ -249,7 +262,15 @@ def test_jobs_are_found_by_state_status_type_key_and_queue_newest_first(app: Mak
 @pytest.mark.claim("R7")
 def test_a_job_keeps_everything_that_is_said_about_it(store: Store, clock: MovableClock) -> None:
     born = clock.now()
-    job = add(store, payload='{"to":"a","n":[1,2.5,null,true,"é"]}', job_key="k", priority=7.5, timeout=8.5, throttle_factor=0.25, retries=5)
+    job = add(
+        store,
+        payload='{"to":"a","n":[1,2.5,null,true,"é"]}',
+        job_key="k",
+        priority=7.5,
+        timeout=8.5,
+        throttle_factor=0.25,
+        retries=5,
+    )
     worker = WorkerByHand(store)
     clock.advance(1)
     worker.fail(worker.claim_one())
@@ -261,7 +282,13 @@ def test_a_job_keeps_everything_that_is_said_about_it(store: Store, clock: Movab
 
     found = store.get(job.id)
     assert found.payload == {"to": "a", "n": [1, 2.5, None, True, "é"]}
-    assert (found.result, found.error, found.outcome, found.failures, found.attempt) == ({"ok": True}, None, "success", 1, 2)
+    assert (found.result, found.error, found.outcome, found.failures, found.attempt) == (
+        {"ok": True},
+        None,
+        "success",
+        1,
+        2,
+    )
     assert (found.job_type, found.job_key, found.queue, found.worker) == ("send", "k", "mail", str(worker.id))
     assert (found.priority, found.timeout, found.throttle_factor, found.retries) == (7.5, 8.5, 0.25, 5)
     assert (found.create_time, found.start_time, found.end_time) == (born, started, clock.now())

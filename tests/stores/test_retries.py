@@ -23,7 +23,9 @@ def seconds_to_next(store: Store, job_id: int) -> float:
 
 @pytest.mark.claim("R5")
 @pytest.mark.parametrize(("retries", "executions"), [(0, 1), (1, 2), (3, 4)])
-def test_a_job_is_dead_when_its_retries_are_used_up(store: Store, clock: MovableClock, retries: int, executions: int) -> None:
+def test_a_job_is_dead_when_its_retries_are_used_up(
+    store: Store, clock: MovableClock, retries: int, executions: int
+) -> None:
     job = add(store, retries=retries)
     worker = WorkerByHand(store)
     for number in range(1, executions + 1):
@@ -33,7 +35,12 @@ def test_a_job_is_dead_when_its_retries_are_used_up(store: Store, clock: Movable
         clock.advance(301)
 
     found = store.get(job.id)
-    assert (found.state, found.outcome, found.attempt, str(found.error)) == (State.FINAL, Outcome.ERROR, executions, "it broke")
+    assert (found.state, found.outcome, found.attempt, str(found.error)) == (
+        State.FINAL,
+        Outcome.ERROR,
+        executions,
+        "it broke",
+    )
     assert worker.claim() == []
 
 
@@ -52,7 +59,9 @@ def test_three_retries_are_the_default_and_none_is_without_limit(app: Make, stor
 
 
 @pytest.mark.claim("R5")
-def test_by_default_a_timeout_is_retried_at_once_and_an_exception_later_and_later(store: Store, clock: MovableClock) -> None:
+def test_by_default_a_timeout_is_retried_at_once_and_an_exception_later_and_later(
+    store: Store, clock: MovableClock
+) -> None:
     job = add(store, retries=None)
     worker = WorkerByHand(store)
     worker.fail(worker.claim_one(), "timeout")

@@ -26,7 +26,9 @@ def failing(app: App) -> object:
 def test_a_retry_is_a_new_job_with_the_same_type_key_and_payload(app: Make, clock: MovableClock, end: str) -> None:
     holdfast = app()
     send = failing(holdfast)
-    old = send.using(job_key="k", priority=7, timeout=8, throttle_factor=0.5, retries=1).enqueue("bad" if end == "failed" else "ok")  # type: ignore[attr-defined]
+    old = send.using(job_key="k", priority=7, timeout=8, throttle_factor=0.5, retries=1).enqueue(
+        "bad" if end == "failed" else "ok"
+    )  # type: ignore[attr-defined]
     if end == "aborted":
         holdfast.abort(old.id)
     holdfast.run_until_idle()

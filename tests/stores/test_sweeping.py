@@ -27,7 +27,18 @@ def sweep(store: Store, older_than: float = 60) -> int:
             return found
 
 
-LOST = ["initial", "scheduled", "error", "loose", "snoozed", "expiring", "windowed", "undecided", "retry decided", "parked"]
+LOST = [
+    "initial",
+    "scheduled",
+    "error",
+    "loose",
+    "snoozed",
+    "expiring",
+    "windowed",
+    "undecided",
+    "retry decided",
+    "parked",
+]
 
 
 @pytest.mark.parametrize("kind", LOST)
@@ -117,15 +128,21 @@ def test_a_job_that_waits_its_turn_is_left_alone(store: Store, sql: RawSql, cloc
     store.park(["send"])
     clock.advance(3600)
     before = [sql.row(job_id) for job_id in (*ids, held.id, failed.id, parked.id)]
-    hints = [sql(f"select * from {{{name}}} order by id") for name in ("ready", "waiting", "parked", "undecided", "lease")]
+    hints = [
+        sql(f"select * from {{{name}}} order by id") for name in ("ready", "waiting", "parked", "undecided", "lease")
+    ]
 
     assert sweep(store) == 0
 
     assert [sql.row(job_id) for job_id in (*ids, held.id, failed.id, parked.id)] == before
-    assert [sql(f"select * from {{{name}}} order by id") for name in ("ready", "waiting", "parked", "undecided", "lease")] == hints
+    assert [
+        sql(f"select * from {{{name}}} order by id") for name in ("ready", "waiting", "parked", "undecided", "lease")
+    ] == hints
 
 
-def test_restoring_goes_on_in_slices_over_every_queue(store: Store, sql: RawSql, clock: MovableClock, instance: str) -> None:
+def test_restoring_goes_on_in_slices_over_every_queue(
+    store: Store, sql: RawSql, clock: MovableClock, instance: str
+) -> None:
     types = [TypeRow("send", "mail"), TypeRow("scan", "post")]
     store.register([QueueDeclared("mail", f"{instance}_mail"), QueueDeclared("post", f"{instance}_post")], types)
     store.add([NewJob(queue, job_type, "{}") for queue, job_type in [("mail", "send"), ("post", "scan")] * 5])
@@ -137,7 +154,10 @@ def test_restoring_goes_on_in_slices_over_every_queue(store: Store, sql: RawSql,
     after, found = store.restore(after, 4, 60)
     assert (after, found) == (8, 4)
     assert store.restore(after, 4, 60) == (0, 2)
-    assert [len(WorkerByHand(store, ["send", "scan"], [queue]).claim(10, queue)) for queue in ("mail", "post")] == [5, 5]
+    assert [len(WorkerByHand(store, ["send", "scan"], [queue]).claim(10, queue)) for queue in ("mail", "post")] == [
+        5,
+        5,
+    ]
 
 
 def test_a_claim_that_finds_nothing_in_an_empty_instance_is_no_error(store: Store) -> None:
@@ -162,7 +182,12 @@ def test_two_sweepers_at_once_do_no_harm(store: Store, sql: RawSql, clock: Movab
 
     def run(own: Store) -> tuple[int, ...]:
         start.wait()
-        counts = sum(own.lose(worker.id) for worker in workers), own.recover_strays(), own.shut(), own.restore(0, 1000, 60)[1]
+        counts = (
+            sum(own.lose(worker.id) for worker in workers),
+            own.recover_strays(),
+            own.shut(),
+            own.restore(0, 1000, 60)[1],
+        )
         own.end_overdue()
         own.archive(86400)
         return counts
@@ -182,7 +207,9 @@ def test_two_sweepers_at_once_do_no_harm(store: Store, sql: RawSql, clock: Movab
 
 
 @pytest.mark.claim("Q4")
-def test_jobs_of_a_type_nobody_handles_leave_the_line_and_come_back(store: Store, sql: RawSql, clock: MovableClock) -> None:
+def test_jobs_of_a_type_nobody_handles_leave_the_line_and_come_back(
+    store: Store, sql: RawSql, clock: MovableClock
+) -> None:
     unhandled = [add(store, "print", priority=priority) for priority in (1, 3, 2)]
     handled = add(store)
 
@@ -234,7 +261,13 @@ def test_jobs_of_a_type_nobody_handles_do_not_slow_the_others(store: Store) -> N
 
 def test_a_pulse_tells_what_there_is_to_do(store: Store, clock: MovableClock) -> None:
     quiet = store.pulse()
-    assert (quiet.overdue_in, quiet.shut, quiet.aborts, quiet.strays, quiet.undecided) == (None, False, False, False, False)
+    assert (quiet.overdue_in, quiet.shut, quiet.aborts, quiet.strays, quiet.undecided) == (
+        None,
+        False,
+        False,
+        False,
+        False,
+    )
     declare(store, has_retry_handler=True)
     add(store, expires_time=clock.now() + timedelta(seconds=5))
     worker = WorkerByHand(store)
@@ -246,7 +279,9 @@ def test_a_pulse_tells_what_there_is_to_do(store: Store, clock: MovableClock) ->
     assert store.pulse().shut
 
 
-def test_a_stale_hint_of_a_job_that_may_not_start_is_cleared_away(store: Store, sql: RawSql, clock: MovableClock) -> None:
+def test_a_stale_hint_of_a_job_that_may_not_start_is_cleared_away(
+    store: Store, sql: RawSql, clock: MovableClock
+) -> None:
     """A hint that disagrees with its row is deleted on sight, or the sweeper would look at it for ever."""
     job = add(store)
     worker = WorkerByHand(store)
@@ -264,5 +299,3 @@ def test_a_stale_hint_of_a_job_that_may_not_start_is_cleared_away(store: Store, 
 
     assert not store.pulse().shut
     assert store.get(job.id).outcome == "success"
-
-

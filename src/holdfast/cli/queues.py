@@ -1,5 +1,6 @@
-"""`holdfast queues`: how full they are; pause and resume."""
+"""`holdfast queues`: how full they are; pause, resume and limit."""
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -7,13 +8,14 @@ import typer
 from holdfast import views
 from holdfast.cli.command import Call, Function, noun
 from holdfast.cli.output import say, say_json
+from holdfast.errors import Invalid
 
 Name = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False)]
 
 
 def add_to(root: typer.Typer) -> None:
-    verbs: dict[str, Function] = {"list": list_, "pause": pause, "resume": resume}
-    noun(root, "queues", "Queues: how full they are, pause and resume.", verbs)
+    verbs: dict[str, Function] = {"list": list_, "pause": pause, "resume": resume, "limit": limit}
+    noun(root, "queues", "Queues: how full they are, pause, resume and limit.", verbs)
 
 
 def list_(call: Call) -> None:
@@ -36,27 +38,52 @@ def list_(call: Call) -> None:
 
 def pause(call: Call, queue: Name) -> None:
     """Start no more jobs of a queue until it is resumed. What runs goes on."""
-    _set(call, queue, paused=True)
+    _act(
+        call,
+        queue,
+        "is paused: no job of it starts until it is resumed",
+        lambda app, actor: app.pause(queue, actor=actor),
+    )
 
 
 def resume(call: Call, queue: Name) -> None:
     """Start jobs of a paused queue again."""
-    _set(call, queue, paused=False)
+    _act(call, queue, "is open", lambda app, actor: app.resume(queue, actor=actor))
 
 
-def _set(call: Call, queue: str, *, paused: bool) -> None:
+def limit(
+    call: Call,
+    queue: Name,
+    throttle_limit: Annotated[str, typer.Argument(metavar="LIMIT", help="a number (below 1: no limit), or `declared`")],
+) -> None:
+    """Set a queue's throttle_limit; it wins over the declared one until `declared` takes it back."""
+    try:
+        wanted = None if throttle_limit == "declared" else float(throttle_limit)
+    except ValueError:
+        raise Invalid(
+            f"LIMIT {throttle_limit!r}: give a number, or `declared` for the limit that the code declares."
+        ) from None
+    said = (
+        "has the limit that the code declares"
+        if wanted is None
+        else f"has a limit of {wanted:g}"
+        if wanted >= 1
+        else "has no limit"
+    )
+    _act(call, queue, said, lambda app, actor: app.limit(queue, wanted, actor=actor))
+
+
+def _act(call: Call, queue: str, said: str, action: Callable[[Any, str], None]) -> None:
     from holdfast.cli import instance
 
     with instance.existing(call.settings()) as app:
-        act = app.pause if paused else app.resume
-        act(queue, actor=instance.actor())
-        shape = next(
-            views.queue(row, app.store.counts().get(queue, {})) for row in app.store.queues() if row.name == queue
-        )
+        action(app, instance.actor())
+        counts = app.store.counts().get(queue, {})
+        shape = next(views.queue(row, counts) for row in app.store.queues() if row.name == queue)
     if call.json:
         say_json(shape)
     else:
-        say(f"Queue `{queue}` is {'paused: no job of it starts until it is resumed' if paused else 'open'}.")
+        say(f"Queue `{queue}` {said}.")
 
 
 def _cells(queue: dict[str, Any]) -> list[str]:

@@ -56,7 +56,7 @@ class JobError(Struct, frozen=True):
 
     type: str
     message: str
-    kind: str  # exception, timeout, failed, retry, aborted, expired, crash, payload, result
+    kind: str  # exception, timeout, failed, retry, aborted, expired, crash, payload, result, retry_handler
 
     def __str__(self) -> str:
         return self.message

@@ -96,6 +96,7 @@ class Claimed(Struct):
     began: float = 0.0  # monotonic; 0 until its handler is called
     why: str = ""  # why it was cancelled: timeout, aborted, stopping
     actor: str = ""  # who had it aborted
+    task: Any = None  # the task it is suspended in
 
 
 class Done(Struct, frozen=True):
@@ -282,6 +283,8 @@ class Store(Protocol):
     def report(self, reports: Sequence[Report]) -> Sequence[Change | None]: ...
 
     def abort(self, job_id: int, actor: str) -> Job: ...
+
+    def retry(self, new: NewJob, actor: str) -> Job: ...
 
     # The worker
     def exchange(self, turn: Turn) -> TurnAnswer: ...

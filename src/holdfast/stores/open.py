@@ -45,7 +45,7 @@ def resolve(config: str | Mapping[str, Any]) -> tuple[str, str]:
         return "sqlite", _sqlite_path(config, rest)
     if scheme in ("postgresql", "postgres"):
         return "postgresql", "postgresql://" + rest
-    raise Invalid(f"Database URL {config!r} begins with `{scheme}`, which Holdfast does not speak. {FORMS}")
+    raise Invalid(f"The database URL begins with `{scheme}`, which Holdfast does not speak. {FORMS}")
 
 
 def _sqlite_path(url: str, rest: str) -> str:

@@ -23,7 +23,7 @@ import msgspec
 from msgspec import structs
 
 from holdfast.clock import Clock
-from holdfast.errors import Conflict, DuplicateJob, HoldfastError, IllegalMove, Invalid, NotFound
+from holdfast.errors import Conflict, DuplicateJob, HoldfastError, IllegalMove, Invalid, NotFound, Unavailable
 from holdfast.jobs import retry, throttle
 from holdfast.jobs.job import Attempt, AttemptEnd, Job, JobError, Move, Outcome, Situation, Source, State
 from holdfast.jobs.states import (
@@ -62,6 +62,7 @@ from holdfast.stores.contract import (
 
 RowDict = Mapping[str, Any]
 BATCH = 1000
+FIRST_OPTION = 4  # the options of a NewJob stand behind its queue, type, payload and key
 encode_json = msgspec.json.Encoder().encode
 decode_error = msgspec.json.Decoder(JobError).decode
 decode_any = msgspec.json.Decoder().decode
@@ -82,6 +83,8 @@ class SqlStore(ABC):
         self.listeners: list[Callable[[], None]] = []
         self._queues: dict[str, QueueRow] = {}
         self._adding: deque[_Adding] = deque()
+        self._adding_lock = threading.Lock()
+        self._led = False  # somebody is storing what was handed in
 
     @property
     def patience(self) -> float | None:
@@ -159,34 +162,55 @@ class SqlStore(ABC):
         if connection is not None:
             return self.add_within(jobs, connection)
         entry = _Adding(jobs)
-        self._adding.append(entry)
-        with self.lock:
-            if not entry.done:
-                self._add_together()
+        with self._adding_lock:
+            self._adding.append(entry)
+            lead, self._led = not self._led, True
+        if not lead:
+            lead = entry.wait()
+        if lead:
+            self._lead()
         if entry.error is not None:
             raise entry.error
         return entry.added
 
+    def _lead(self) -> None:
+        """Store what has come in so far; whoever came meanwhile is led by the first of them."""
+        try:
+            with self.lock:
+                self._add_together()
+        finally:
+            with self._adding_lock:
+                self._led = bool(self._adding)
+                if self._adding:
+                    self._adding[0].lead()
+
     def _add_together(self) -> None:
         """Everything that callers have handed in so far, in one transaction; one by one if that fails."""
-        entries = []
-        while self._adding:
-            entries.append(self._adding.popleft())
-        if len(entries) > 1:
-            try:
-                added = list(self.add_batch([job for entry in entries for job in entry.jobs]))
-            except HoldfastError:
-                pass  # one caller's bad row must not fail another's: each is tried alone below
-            else:
-                for entry in entries:
-                    entry.finish(added[: len(entry.jobs)])
-                    del added[: len(entry.jobs)]
+        with self._adding_lock:
+            entries = list(self._adding)
+            self._adding.clear()
+        try:
+            if len(entries) > 1 and self._added_at_once(entries):
                 return
+            for entry in entries:
+                try:
+                    entry.finish(self.add_batch(entry.jobs))
+                except Exception as error:
+                    entry.fail(error)
+        finally:
+            for entry in entries:
+                entry.fail_if_forgotten()
+
+    def _added_at_once(self, entries: Sequence["_Adding"]) -> bool:
+        """False if something was wrong: one caller's bad row must not fail another's."""
+        try:
+            added = list(self.add_batch([job for entry in entries for job in entry.jobs]))
+        except HoldfastError:
+            return False
         for entry in entries:
-            try:
-                entry.finish(self.add_batch(entry.jobs))
-            except BaseException as error:
-                entry.fail(error)
+            entry.finish(added[: len(entry.jobs)])
+            del added[: len(entry.jobs)]
+        return True
 
     def add_batch(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
         """All or none, in a transaction of its own."""
@@ -291,15 +315,20 @@ class SqlStore(ABC):
 
     def register(self, queues: Sequence[QueueDeclared], types: Sequence[TypeRow]) -> None:
         """Store what the code declares, if it differs from what is stored."""
-        with self.work():
+        with self.work(write=False):
             stored = {row.name: row for row in self._read_queues()}
             known = self._read_types()
+        new_queues = [queue for queue in queues if _declared(stored.get(queue.name)) != queue]
+        new_types = [declared for declared in types if known.get(declared.job_type) != declared]
+        if not (new_queues or new_types):
+            return
+        with self.work():
             now = self.now()
-            for queue in queues:
+            stored = {row.name: row for row in self._read_queues()}
+            for queue in new_queues:
                 self._register_queue(queue, stored.get(queue.name), now)
-            for declared in types:
-                if known.get(declared.job_type) != declared:
-                    self.run("put_type", self._type_params(declared, now))
+            for declared in new_types:
+                self.run("put_type", self._type_params(declared, now))
             self._read_queues()
 
     def _register_queue(self, queue: QueueDeclared, stored: QueueRow | None, now: datetime) -> None:
@@ -311,7 +340,7 @@ class SqlStore(ABC):
                 f"Queue `{queue.name}` of instance `{self.instance}` has its jobs in table `{stored.table_name}`, but the "
                 f"table_naming_strategy now says `{queue.table_name}`. Give the old strategy back, or use another instance name."
             )
-        if (stored.claim_order, stored.declared_limit) == (queue.claim_order, queue.throttle_limit):
+        if _declared(stored) == queue:
             return
         params = {"claim_order": queue.claim_order, "declared_limit": queue.throttle_limit, "name": queue.name}
         self.run("change_queue", params)
@@ -803,6 +832,13 @@ class SqlStore(ABC):
 
     # From outside
 
+    def retry(self, new: NewJob, actor: str) -> Job:
+        """A new job in place of a final one, and an audit row with the final one that says who wanted it (J11)."""
+        with self.work():
+            job = self.insert([new])[0]
+            self._audit(actor, "retry", job=new.retry_of, queue=new.queue, detail=f"job {job.id}")
+            return job
+
     def abort(self, job_id: int, actor: str) -> Job:
         """End the job: at once if nobody holds it, else its worker is asked to (J10)."""
         with self.work():
@@ -1089,13 +1125,37 @@ class _Adding:
         self.jobs = jobs
         self.added: Sequence[Job] = ()
         self.error: BaseException | None = None
-        self.done = False
+        self._leads = False
+        self._woken = threading.Event()
+
+    def wait(self) -> bool:
+        """Until it is stored, or until it has to lead (True)."""
+        self._woken.wait()
+        return self._leads
+
+    def lead(self) -> None:
+        self._leads = True
+        self._woken.set()
 
     def finish(self, added: Sequence[Job]) -> None:
-        self.added, self.done = added, True
+        self.added = added
+        self._woken.set()
 
     def fail(self, error: BaseException) -> None:
-        self.error, self.done = error, True
+        self.error = error
+        self._woken.set()
+
+    def fail_if_forgotten(self) -> None:
+        """The caller who led was interrupted."""
+        if not self._woken.is_set():
+            self.fail(
+                Unavailable("Storing jobs was interrupted in another thread. Nothing of yours was stored; try again.")
+            )
+
+
+def _declared(row: QueueRow | None) -> QueueDeclared | None:
+    """The part of a stored queue that the code declares."""
+    return None if row is None else QueueDeclared(row.name, row.table_name, row.claim_order, row.declared_limit)
 
 
 def error_of(text: str) -> JobError | None:

@@ -5,6 +5,7 @@ Judging turns whatever the call did into a value: `Done` for plain success, else
 
 import traceback as tracebacks
 from collections.abc import Mapping
+from types import TracebackType
 from typing import Any
 
 from holdfast.errors import Invalid
@@ -49,10 +50,22 @@ def raised(call: Claimed, error: BaseException, seconds: float) -> Report:
         return _report(call, HandedBack(seconds))
     if isinstance(error, Snooze):
         return _report(call, Snoozed(error.delay, seconds))
-    text = "".join(tracebacks.format_exception(error))[-LONGEST_TRACEBACK:]
+    text = "".join(tracebacks.format_exception(type(error), error, _beyond_us(error)))[-LONGEST_TRACEBACK:]
     told = JobError(type(error).__qualname__, _message(error), _kind(error))
     at, delay = (error.at, error.delay) if isinstance(error, Retry) else (None, None)
     return _report(call, Raised(told, text, seconds, at, delay))
+
+
+def _beyond_us(error: BaseException) -> TracebackType | None:
+    """The traceback from the handler on; how it was called is nobody's business."""
+    found = error.__traceback__
+    while (
+        found is not None
+        and found.tb_next is not None
+        and found.tb_frame.f_globals.get("__name__", "").startswith("holdfast.worker")
+    ):
+        found = found.tb_next
+    return found
 
 
 def _kind(error: BaseException) -> str:

@@ -6,10 +6,12 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec import structs
+
 from holdfast.errors import Invalid
-from holdfast.jobs.job import Job, JobError
+from holdfast.jobs.job import Job, JobError, State
 from holdfast.jobs.outcome import GiveUp, Retry
-from holdfast.jobs.states import NEVER_RETRIED, Decided, Raised
+from holdfast.jobs.states import NEVER_RETRIED, STATUS, Decided, Raised
 from holdfast.stores.contract import Report
 from holdfast.worker.handler import Handler
 
@@ -67,7 +69,7 @@ class Judge:
         def call() -> None:
             assert handler.retry_handler is not None
             try:
-                answer = handler.retry_handler(self._read(job_id), error)
+                answer = handler.retry_handler(as_failed(self._read(job_id), error), error)
                 box.append(asyncio.run(answer) if inspect.iscoroutine(answer) else answer)
             except BaseException as raised:
                 box.append(raised)
@@ -76,6 +78,15 @@ class Judge:
         thread.start()
         thread.join(PATIENCE)
         return box[0] if box else TimeoutError(f"it took longer than {PATIENCE:g} s")
+
+
+def as_failed(job: Job, error: JobError) -> Job:
+    """The job as the retry handler is to see it: in `error`, this failure counted, also while its row is still `running`."""
+    if job.state is not State.RUNNING:
+        return job
+    return structs.replace(
+        job, state=State.ERROR, status=STATUS[State.ERROR, None], situation=None, error=error, failures=job.failures + 1
+    )
 
 
 def decided_by(answer: Any, raised: Raised, handler: Handler) -> Decided:

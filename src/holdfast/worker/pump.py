@@ -123,7 +123,7 @@ class Pump(threading.Thread):
         self._pending[1].extend(reports)
         self._pending[2].extend(ended)
         if self.hand.limited and ended:
-            self._look = True
+            self._look = True  # an end makes room
 
     def _wants(self) -> tuple[list[Want], int]:
         """What to ask for: nothing while stopping, or when the last look found nothing and nobody called since."""
@@ -155,7 +155,11 @@ class Pump(threading.Thread):
 
     def _read_queues(self) -> None:
         self._reread = False
-        rows = [row for row in self.store.queues() if not self.worker.settings.queues or row.name in self.worker.settings.queues]
+        rows = [
+            row
+            for row in self.store.queues()
+            if not self.worker.settings.queues or row.name in self.worker.settings.queues
+        ]
         self.hand.limited = any(row.throttle_limit >= 1 for row in rows)
         if {row.name for row in rows} != set(self._queues):
             self._queues = deque(row.name for row in rows)
@@ -180,6 +184,8 @@ class Pump(threading.Thread):
             self._promote_at = now + min(worker.settings.poll, 3600.0 if answer.wake_in is None else answer.wake_in)
         if turn.wants:
             self._plan_next_look(turn, claimed, now)
+        if self.hand.limited and finished:
+            self._look = True  # what ended made room, perhaps after another pump had looked for it
         if any(change is not None and change.place_time is not None for change in answer.changes):
             worker.pumps[0].look(promote=True)
 

@@ -84,9 +84,8 @@ class LoopRunner(Runner):
     """
 
     def start(self) -> None:
-        self.live: dict[int, tuple[Claimed, asyncio.Task[None]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._stepping = False
+        self.live: dict[int, Claimed] = {}  # begun and suspended
+        self._stepper: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         ready = threading.Event()
@@ -108,26 +107,22 @@ class LoopRunner(Runner):
         self._loop.call_soon_threadsafe(self._step_on)
 
     def _step_on(self) -> None:
-        if self.backlog and not self._stepping and len(self.live) < self.concurrency:
-            self._stepping = True
-            task = self._loop.create_task(self._step())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        if self.backlog and self._stepper is None and len(self.live) < self.concurrency:
+            self._stepper = self._loop.create_task(self._step())
 
     async def _step(self) -> None:
-        """Begin jobs one after the other until one suspends."""
+        """Begin jobs one after the other until one suspends; then this task is that job's."""
         backlog, finished, clock = self.backlog, self.finished, self.clock.monotonic
         now = clock()
         while backlog:
             try:
                 call = backlog.popleft()
             except IndexError:
-                break
+                break  # it was taken back meanwhile
             call.began = began = now
             context = contextvars.copy_context()
             try:
-                handler = self.handlers[call.job_type]
-                coroutine = context.run(_begin, call, handler)
+                coroutine = context.run(_begin, call, self.handlers[call.job_type])
                 waiting_for = context.run(coroutine.send, None)
             except StopIteration as stop:
                 now = clock()
@@ -137,32 +132,30 @@ class LoopRunner(Runner):
                 now = clock()
                 finished.append(attempt.raised(call, error, now - began))
                 continue
-            await self._stay(call, context, coroutine, waiting_for)
+            self._stay(call)
+            try:
+                value = await _forward(context, coroutine, waiting_for)
+                end: End = attempt.returned(call, value, clock() - began)
+            except BaseException as error:
+                end = attempt.raised(call, error, clock() - began)
+            if self.live.get(call.id) is call:  # else it was given up, and its end was told then
+                self._come_out(call, end)
             return
-        self._stepping = False
+        self._stepper = None
         self.wake()
 
-    async def _stay(
-        self, call: Claimed, context: contextvars.Context, coroutine: Coroutine[Any, Any, Any], waiting_for: Any
-    ) -> None:
-        """The job suspended: this task is its own from now on."""
-        task = asyncio.current_task()
-        assert task is not None
-        self.live[call.id] = (call, task)
-        self._stepping = False
+    def _stay(self, call: Claimed) -> None:
+        """The job suspended: the stepping goes on in another task."""
+        call.task, self._stepper = self._stepper, None
+        self.live[call.id] = call
         self._step_on()
         self._watch(call)
-        try:
-            end: End = attempt.returned(
-                call, await _forward(context, coroutine, waiting_for), self.clock.monotonic() - call.began
-            )
-        except BaseException as error:
-            end = attempt.raised(call, error, self.clock.monotonic() - call.began)
-        if self.live.get(call.id, (None,))[0] is call:  # else it was given up, and somebody else has told its end
-            del self.live[call.id]
-            self.finished.append(end)
-            self.wake()
-            self._step_on()
+
+    def _come_out(self, call: Claimed, end: End) -> None:
+        del self.live[call.id]
+        self.finished.append(end)
+        self.wake()
+        self._step_on()
 
     def _watch(self, call: Claimed) -> None:
         """One timer for all: it fires at the earliest deadline and looks at everything that is live."""
@@ -178,10 +171,10 @@ class LoopRunner(Runner):
     def _end_overdue(self) -> None:
         self._timer = None
         now = self.clock.monotonic()
-        for call, task in list(self.live.values()):
+        for call in list(self.live.values()):
             if call.timeout is not None and not call.why and now >= call.began + call.timeout:
-                self._end(call, task, "timeout", "")
-        for call, _ in self.live.values():
+                self._end(call, "timeout", "")
+        for call in self.live.values():
             if not call.why:
                 self._watch(call)
 
@@ -189,32 +182,24 @@ class LoopRunner(Runner):
         self._loop.call_soon_threadsafe(self._cancel, job_id, attempt_number, why, actor)
 
     def _cancel(self, job_id: int, attempt_number: int, why: str, actor: str) -> None:
-        call, task = self.live.get(job_id, (None, None))
-        if call is not None and task is not None and call.attempt == attempt_number and not call.why:
-            self._end(call, task, why, actor)
-        elif call is None:
+        call = self.live.get(job_id)
+        if call is None:
             _cancel_in_backlog(self, job_id, attempt_number, why, actor)
+        elif call.attempt == attempt_number and not call.why:
+            self._end(call, why, actor)
 
-    def _end(self, call: Claimed, task: asyncio.Task[None], why: str, actor: str) -> None:
+    def _end(self, call: Claimed, why: str, actor: str) -> None:
         call.why, call.actor = why, actor
-        task.cancel()
+        call.task.cancel()
         self._loop.call_later(DEAF_AFTER, self._give_up, call)
 
     def _give_up(self, call: Claimed) -> None:
         """It does not listen to its cancellation: told as ended, and what it does from now on is nobody's."""
-        if self.live.get(call.id, (None,))[0] is call:
-            del self.live[call.id]
+        if self.live.get(call.id) is call:
             self.stuck += 1
-            logger.warning(
-                "Job %s (%s, attempt %s) ignores its cancellation after %s; it is given up.",
-                call.id,
-                call.job_type,
-                call.attempt,
-                call.why,
-            )
-            self.finished.append(attempt.ended(call, self.clock.monotonic() - call.began))
-            self.wake()
-            self._step_on()
+            about = (call.id, call.job_type, call.attempt, call.why)
+            logger.warning("Job %s (%s, attempt %s) ignores its cancellation after %s; it is given up.", *about)
+            self._come_out(call, attempt.ended(call, self.clock.monotonic() - call.began))
 
     def stop(self) -> None:
         done = threading.Event()
@@ -224,18 +209,19 @@ class LoopRunner(Runner):
         self._thread.join(2.0)
 
     def _stop_all(self, done: threading.Event) -> None:
-        tasks = [task for call, task in self.live.values()]
-        for call, task in self.live.values():
+        calls = list(self.live.values())
+        for call in calls:
             call.why = call.why or "stopping"
-            task.cancel()
+            call.task.cancel()
 
         async def wait() -> None:
-            await asyncio.wait(tasks, timeout=1.5) if tasks else None
-            for call, _ in list(self.live.values()):
+            if calls:
+                await asyncio.wait([call.task for call in calls], timeout=1.5)
+            for call in list(self.live.values()):
                 self._give_up(call)
             done.set()
 
-        self._tasks.add(self._loop.create_task(wait()))
+        self._stepper = self._loop.create_task(wait())
 
 
 def _begin(call: Claimed, handler: Handler) -> Coroutine[Any, Any, Any]:
@@ -468,7 +454,22 @@ class ProcessRunner(Runner):
                 call = self.backlog.popleft()
                 call.began = self.clock.monotonic()
                 self._live[call.id] = call
-            self._nursery.run(call.id, encode_call(call), fresh=call.losses > 0)
+            try:
+                self._nursery.run(call.id, encode_call(call), fresh=call.losses > 0)
+            except (OSError, RuntimeError) as error:
+                logger.warning(
+                    "Job %s (%s): no process could be had for it (%s); it is handed back.",
+                    call.id,
+                    call.job_type,
+                    error,
+                )
+                with self._lock:
+                    self._live.pop(call.id, None)
+                self.finish(attempt.handed_back(call))
+                self.wake()
+                return
+            if call.why:  # it was ended before the nursery knew of it
+                self._nursery.end(call.id)
 
     def _perform(self, request: bytes) -> bytes:
         """In the child: the whole attempt; its end as JSON."""
@@ -494,7 +495,7 @@ class ProcessRunner(Runner):
         if call.why:
             self.finish(attempt.ended(call, seconds))
         elif reply is None:
-            logger.warning("Job %s (%s, attempt %s): its process %s.", call.id, call.job_type, call.attempt, how)
+            logger.warning("Job %s (%s, attempt %s): its process ended: %s.", call.id, call.job_type, call.attempt, how)
             self.finish(attempt.crashed(call))
         else:
             self.finish(decode_end(reply, call))

@@ -123,10 +123,8 @@ class _Supervisor:
                 self._stop(number)
 
     def _milliseconds_to_next(self) -> float | None:
-        if self._kill_time is not None:
-            times = [self._kill_time]
-        else:
-            times = [post.start_time for post in self._posts if post.pid is None]
+        restarts = [post.start_time for post in self._posts if post.pid is None]
+        times = restarts if self._kill_time is None else [self._kill_time]
         return max(0.0, min(times) - monotonic()) * 1000 if times else None
 
     def _stop(self, number: int) -> None:

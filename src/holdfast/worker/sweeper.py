@@ -119,7 +119,7 @@ class Sweeper(threading.Thread):
         self.find_lost()
         pulse = self.store.pulse()
         if pulse.strays:
-            self._say(self.store.recover_strays(), "jobs of workers that are gone are recovered")
+            self._say(self.store.recover_strays(), "Jobs recovered from workers that are gone")
         if pulse.overdue_in is not None and pulse.overdue_in <= 0:
             self.store.end_overdue()
         if pulse.aborts:
@@ -144,7 +144,7 @@ class Sweeper(threading.Thread):
         for row in workers:
             if row in dead or row.id in lost:
                 count = self.store.lose(row.id)
-                logger.warning("Worker %s (%s) is lost; %s jobs of it are recovered.", row.id, row.name, count)
+                logger.warning("Worker %s (%s) is lost; jobs recovered from it: %s.", row.id, row.name, count)
                 if row.lock_path:
                     lockfile.forget(row.lock_path)
 
@@ -156,12 +156,12 @@ class Sweeper(threading.Thread):
         handled = {job_type for row in self.store.workers() for job_type in row.types}
         self._say(
             self.store.park(sorted(handled)),
-            "jobs of types that no worker handles, or that one handles again, changed their line",
+            "Jobs that left the line because no worker handles their type, or came back to it",
         )
 
     def restore(self) -> None:
         self._slice, found = self.store.restore(self._slice, SLICE, self._settings.forgotten_after)
-        self._say(found, "jobs that nobody would have found are in line again")
+        self._say(found, "Jobs that nobody would have found and that are in line again")
 
     def archive(self) -> None:
         if self.store.archive(self._settings.archive_after):
@@ -186,4 +186,4 @@ class Sweeper(threading.Thread):
 
     def _say(self, count: int, what: str) -> None:
         if count:
-            logger.warning("%s %s.", count, what)
+            logger.warning("%s: %s.", what, count)

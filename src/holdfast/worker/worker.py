@@ -10,6 +10,7 @@ Threads of a worker, and what each one owns:
 import logging
 import os
 import socket
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -63,6 +64,7 @@ class Worker:
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._hurry = threading.Event()
+        self._starting = threading.Lock()
         self._began = False
         self._lock_file: LockFile | None = None
 
@@ -70,10 +72,17 @@ class Worker:
 
     def start(self) -> None:
         """Join the instance and begin to work."""
-        for runner in self.runners:
-            runner.start()
+        with self._starting:
+            if not self.stopping:
+                self._start()
+                self._began = True
+
+    def _start(self) -> None:
+        self.processes.start()
         if "process" in self._runs_on.values():
-            self.processes.prepare()  # before there are threads
+            self.processes.prepare()  # forks: best while there are few threads
+        self.loop.start()
+        self.threads.start()
         self.store = self._store.another(None)
         self.join()
         self.pumps += [Pump(self, self.store.another(None), index) for index in range(self._pump_count)]
@@ -87,7 +96,6 @@ class Worker:
             self.clock.moved.append(self._on_change)
         for thread in (*self.pumps, self.pulse, self.sweeper):
             thread.start()
-        self._began = True
 
     def join(self) -> None:
         """Take a new identity. Also after having been called lost: what is in hand then is stale."""
@@ -113,8 +121,9 @@ class Worker:
             self._ended.wait()
             return
         self._stopping.set()
-        if self._began:
-            self._wind_down()
+        with self._starting:  # a worker that is just starting is let start, and then stopped
+            if self._began:
+                self._wind_down()
         self._ended.set()
 
     def _wind_down(self) -> None:
@@ -181,6 +190,7 @@ class Worker:
         groups: dict[str, list[Claimed]] = {"loop": [], "thread": [], "process": []}
         for call in calls:
             call.claimed = now
+            call.job_type = sys.intern(call.job_type)  # one text for all jobs of a type
             groups["process" if call.losses >= ALONE_AFTER else self._runs_on[call.job_type]].append(call)
         for runner, group in zip(self.runners, groups.values(), strict=True):
             if group:

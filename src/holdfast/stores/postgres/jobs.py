@@ -9,10 +9,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
 import psycopg
 from msgspec import Struct, structs
+from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
 from holdfast.clock import Clock, monotonic
@@ -23,7 +25,7 @@ from holdfast.stores.contract import Claimed, Done, NewJob, News, QueueDeclared,
 from holdfast.stores.migrate import Migrations
 from holdfast.stores.postgres.connection import LOST, Connection, check_conninfo, one_line
 from holdfast.stores.postgres.watch import ChannelWatch
-from holdfast.stores.sql import SqlStore, decode_any, encode_json
+from holdfast.stores.sql import FIRST_OPTION, SqlStore, decode_any, encode_json
 
 PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 STATEMENTS = {
@@ -34,8 +36,9 @@ TELL_EVERY = 0.005  # seconds between notifications of a queue by one process: N
 OLDEST_SERVER = 140000
 SEQUENCES = ("job_id", "lease_id_seq")
 KEY_TRIES = 100  # how often a key that comes and goes is asked for
-FIRST_OPTION = 4  # the options of a NewJob stand behind its queue, type, payload and key
-NEWS = {"": News.ANYTHING} | {"!" + news.value: news for news in News}  # told in place of a queue's name, which cannot look so
+NEWS = {"": News.ANYTHING} | {
+    "!" + news.value: news for news in News
+}  # told in place of a queue's name, which cannot look so
 
 
 class PostgresStore(SqlStore):
@@ -411,11 +414,34 @@ class PostgresStore(SqlStore):
             )
         if connection is self.connection._database:
             return self.insert(jobs)
+        if connection.closed:
+            raise Invalid(
+                "connection= is closed. Give the connection whose open transaction the jobs are to be part of."
+            )
+        if connection.autocommit and connection.info.transaction_status is TransactionStatus.IDLE:
+            raise Invalid(
+                "connection= is not in a transaction. Begin one (`with connection.transaction():`) before you enqueue in it."
+            )
+        try:
+            return self._borrowed(connection).insert(jobs)
+        except psycopg.errors.UndefinedTable as error:
+            raise Invalid(
+                f"connection= is open on database `{connection.info.dbname}`, which has no instance `{self.instance}`. "
+                "Connect to the App's database."
+            ) from error
+        except psycopg.IntegrityError as error:
+            raise Conflict(f"PostgreSQL refused a write: {one_line(error)}.") from error
+        except psycopg.Error as error:
+            raise Unavailable(
+                f"PostgreSQL cannot go on with connection=: {one_line(error)}. Roll it back and begin again."
+            ) from error
+
+    def _borrowed(self, connection: psycopg.Connection[Any]) -> "PostgresStore":
         store = PostgresStore(self.conninfo, self.instance, self.clock, self.patience)
-        store._queues, store._told = self._queues, self._told
+        store._queues, store._told, store.source = self._queues, self._told, self.source
         store.connection._database = connection
         store.connection.depth = 1
-        return store.insert(jobs)
+        return store
 
     # The worker's turn
 
@@ -440,7 +466,7 @@ class PostgresStore(SqlStore):
             "now": self.now(),
         }
         text = self.text("claim_these", queue).encode()
-        return claimed_of(queue, self.connection.database.execute(text, params, binary=True))
+        return self._claimed(queue, self.connection.database.execute(text, params, binary=True))
 
     def _pipeline(self, turn: Turn, wants: Sequence[Want], changes: Sequence[Any]) -> TurnAnswer:
         database, now = self.connection.database, self.given_now()
@@ -471,13 +497,17 @@ class PostgresStore(SqlStore):
                 )
                 for want in wants
             ]
-        claimed = [call for queue, cursor in claims for call in claimed_of(queue, cursor)]
+        claimed = [call for queue, cursor in claims for call in self._claimed(queue, cursor)]
         count = sum((cursor.fetchone() or (0,))[0] for cursor in settled)
         stale = len(turn.done) - count + sum(change is None for change in changes)
         wake_in = (wake.fetchone() or (None,))[0] if turn.promote else None
         return TurnAnswer(claimed, stale, changes, None if wake_in is None else max(0.0, wake_in))
 
+    def _claimed(self, queue: str, cursor: psycopg.Cursor[Any]) -> list[Claimed]:
+        return claimed_of(cursor, queue, self.queue_row(queue).claim_order == "schedule")
+
     def _settle_params(self, queue: str, items: Sequence[Done], now: datetime | None) -> dict[str, Any]:
+        items = sorted(items, key=job_id_of)
         results = None
         if any(item.result is not None for item in items):
             results = words_literal([item.result for item in items])
@@ -508,11 +538,18 @@ class Frame(Struct, frozen=True):
         return f"{job_id}\t{self.head}\t{key}\t{self.middle}\t{payload}\t{self.tail}"
 
 
-def claimed_of(queue: str, cursor: psycopg.Cursor[Any]) -> list[Claimed]:
+def job_id_of(item: Done) -> int:
+    return item.call.id
+
+
+def claimed_of(cursor: psycopg.Cursor[Any], queue: str, by_time: bool) -> list[Claimed]:
     """The claimed jobs in claim order; UPDATE … RETURNING gives none."""
     rows = cursor.fetchall()
-    rows.sort(key=lambda row: (row[7], row[8], row[0]))
+    rows.sort(key=BY_TIME if by_time else BY_PRIORITY)
     return [Claimed(queue, row[9], *row[:7]) for row in rows]
+
+
+BY_PRIORITY, BY_TIME = itemgetter(7, 8, 0), itemgetter(8, 7, 0)
 
 
 def is_plain(new: NewJob) -> bool:

@@ -459,17 +459,17 @@ CREATE INDEX holdfast__archive_default_job_type_id_idx ON holdfast__archive_defa
 
 CREATE INDEX holdfast__audit_job_idx ON holdfast__audit USING btree (job) WHERE (job IS NOT NULL);
 
-CREATE INDEX holdfast__job_job_type_id_idx ON ONLY holdfast__job USING btree (job_type, id);
+CREATE INDEX holdfast__job_job_type_job_key_id_idx ON ONLY holdfast__job USING btree (job_type, job_key, id) WHERE (job_key IS NOT NULL);
 
 CREATE INDEX holdfast__ready_closes_time_idx ON holdfast__ready USING btree (closes_time) WHERE (closes_time IS NOT NULL);
 
-CREATE INDEX holdfast_work_job_type_id_idx ON holdfast_work USING btree (job_type, id);
+CREATE INDEX holdfast_work_job_type_job_key_id_idx ON holdfast_work USING btree (job_type, job_key, id) WHERE (job_key IS NOT NULL);
 
 ALTER INDEX holdfast__archive_id_idx ATTACH PARTITION holdfast__archive_default_id_idx;
 
 ALTER INDEX holdfast__archive_job_type_id_idx ATTACH PARTITION holdfast__archive_default_job_type_id_idx;
 
-ALTER INDEX holdfast__job_job_type_id_idx ATTACH PARTITION holdfast_work_job_type_id_idx;
+ALTER INDEX holdfast__job_job_type_job_key_id_idx ATTACH PARTITION holdfast_work_job_type_job_key_id_idx;
 
 CREATE TRIGGER key_free AFTER UPDATE ON holdfast__job FOR EACH ROW WHEN (((new.job_key IS NOT NULL) AND (new.state = 'final'::text) AND (old.state <> 'final'::text))) EXECUTE FUNCTION holdfast__key_free();
 

@@ -5,6 +5,7 @@
   each commit, before anybody is told, the WAL at the path is compared with the one we opened.
 """
 
+import contextlib
 import os
 import random
 import threading
@@ -119,13 +120,18 @@ class Connection:
                 )
 
     def _trust_wal(self) -> None:
-        if self._wal_inode() != self._inode:
+        if self._wal_is_gone():
+            # What we have would be written over what others may have stored since.
+            self.database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self.broken = (
                 f"The write-ahead log of {self.path} was deleted while Holdfast had it open: another SQLite library in this process "
                 "(the sqlite3 module, Django or SQLAlchemy on SQLite) opened and closed the same file. What was just written may be lost "
                 "and nothing more is accepted. Keep other libraries away from Holdfast's file and restart this process."
             )
             raise Unavailable(self.broken)
+
+    def _wal_is_gone(self) -> bool:
+        return not self.in_memory and self._wal_inode() != self._inode
 
     def _wal_inode(self) -> int:
         try:
@@ -152,6 +158,9 @@ class Connection:
 
     def close(self) -> None:
         with self.lock:
+            with contextlib.suppress(apsw.ConnectionClosedError):
+                if self._wal_is_gone():
+                    self.database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self.database.close()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import apsw
 import msgspec
+from msgspec import Struct, structs
 
 from holdfast.clock import Clock, microseconds, moment
 from holdfast.errors import Conflict, Invalid, Unavailable
@@ -20,7 +21,7 @@ from holdfast.jobs.job import Job
 from holdfast.stores import queryfile
 from holdfast.stores.contract import Claimed, Done, NewJob, News, QueueDeclared, Turn, TurnAnswer, Want, Watch
 from holdfast.stores.migrate import Migrations
-from holdfast.stores.sql import SqlStore, encode_json
+from holdfast.stores.sql import FIRST_OPTION, SqlStore, decode_any, encode_json
 from holdfast.stores.sqlite.connection import Connection, explained
 from holdfast.stores.sqlite.watch import FileWatch
 
@@ -261,38 +262,47 @@ class SqliteStore(SqlStore):
     def _insert_new(self, jobs: Sequence[NewJob], now: datetime) -> list[Job]:
         if not jobs:
             return []
-        database, stamp = self.connection.database, microseconds(now)
+        database = self.connection.database
         last = database.execute(self.text("next_ids"), {"count": len(jobs)}).fetchall()[0][0]
+        frames: dict[tuple[Any, ...], Frame] = {}
         rows: dict[str, list[tuple[Any, ...]]] = {}
-        ready, waiting, added = [], [], []
+        ready: list[tuple[Any, ...]] = []
+        waiting: list[tuple[Any, ...]] = []
+        added = []
         for job_id, new in enumerate(jobs, last - len(jobs) + 1):
-            at, closes = self.placed(new, now)
-            when, shuts = microseconds(at), self.time(closes)
-            zones = encode_json(new.time_windows).decode() if new.time_windows else None
-            row = (
-                job_id,
-                new.job_type,
-                new.job_key,
-                stamp,
-                new.retry_of,
-                new.priority,
-                new.throttle_factor,
-                new.timeout,
-                new.retries,
+            options = (new.queue, new.job_type, structs.astuple(new)[FIRST_OPTION:])
+            frame = frames.get(options)
+            if frame is None:
+                frame = frames[options] = self._frame(new, now)
+            rows.setdefault(new.queue, []).append(
+                (job_id, new.job_type, new.job_key, *frame.middle, new.payload, frame.at)
             )
-            rows.setdefault(new.queue, []).append((*row, zones, self.time(new.expires_time), new.payload, when))
-            if when <= stamp:
-                major, minor = self.rank(new.queue, new.priority, at)
-                ready.append((new.queue, major, minor, job_id, new.job_type, new.throttle_factor, shuts, stamp))
+            if frame.due:
+                ready.append((*frame.before_id, job_id, *frame.after_id))
             else:
-                waiting.append((when, job_id, new.queue, shuts))
-            added.append(self.job_added(new, job_id, now, at))
+                waiting.append((frame.at, job_id, *frame.after_id))
+            added.append(structs.replace(frame.job, id=job_id, job_key=new.job_key, payload=decode_any(new.payload)))
         for queue, values in rows.items():
             database.executemany(self.text("add_job", queue), values)
         database.executemany(self.text("add_ready"), ready)
         database.executemany(self.text("add_waiting"), waiting)
         self.announce(())
         return added
+
+    def _frame(self, new: NewJob, now: datetime) -> "Frame":
+        at, closes = self.placed(new, now)
+        stamp, shuts = microseconds(now), self.time(closes)
+        zones = encode_json(new.time_windows).decode() if new.time_windows else None
+        options = (new.retry_of, new.priority, new.throttle_factor, new.timeout, new.retries)
+        due = at <= now
+        return Frame(
+            job=self.job_added(new, 0, now, at),
+            due=due,
+            at=microseconds(at),
+            middle=(stamp, *options, zones, self.time(new.expires_time)),
+            before_id=(new.queue, *self.rank(new.queue, new.priority, at)),
+            after_id=(new.job_type, new.throttle_factor, shuts, stamp) if due else (new.queue, shuts),
+        )
 
     def add_within(self, jobs: Sequence[NewJob], connection: Any) -> Sequence[Job]:
         """In the caller's transaction: on this store's own connection, or on an apsw connection to the same file."""
@@ -303,13 +313,22 @@ class SqliteStore(SqlStore):
             )
         if connection is self.connection.database:
             return self.insert(jobs)
-        return self._borrowed(connection).insert(jobs)
+        try:
+            return self._borrowed(connection).insert(jobs)
+        except apsw.ConnectionClosedError as error:
+            raise Invalid(
+                "connection= is closed. Give the connection whose open transaction the jobs are to be part of."
+            ) from error
+        except apsw.ConstraintError as error:
+            raise Conflict(f"SQLite file {self.path} refused a write: {error}.") from error
+        except apsw.Error as error:
+            raise Unavailable(f"SQLite file {self.path}: {explained(error, self.path)}") from error
 
     def _borrowed(self, connection: apsw.Connection) -> "SqliteStore":
-        same = self.connection.in_memory or connection.filename == self.connection.database.filename
-        if not same:
+        where = connection.filename or ":memory:"
+        if self.connection.in_memory or where != self.connection.database.filename:
             raise Invalid(
-                f"connection= is open on {connection.filename}, but this instance lives in {self.path}. Connect to that file."
+                f"connection= is open on {where}, but this instance lives in {self.path}. Connect to that file."
             )
         if not connection.in_transaction:
             raise Invalid(
@@ -401,6 +420,17 @@ class SqliteStore(SqlStore):
         values = (queue, turn.worker, turn.pump, factor, None, self.pack(ids))
         lease: int = self.connection.database.execute(self.text("add_lease"), values).fetchall()[0][0]
         return lease
+
+
+class Frame(Struct, frozen=True):
+    """What the rows of jobs with the same options have in common."""
+
+    job: Job
+    due: bool
+    at: int
+    middle: tuple[Any, ...]
+    before_id: tuple[Any, ...]
+    after_id: tuple[Any, ...]
 
 
 def _as_dict(cursor: apsw.Cursor, row: tuple[Any, ...]) -> dict[str, Any]:

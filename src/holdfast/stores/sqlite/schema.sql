@@ -2,7 +2,7 @@
 
 CREATE TABLE __holdfast_instance (name text primary key, version integer not null, create_time integer not null) strict;
 
-CREATE TABLE __holdfast_table (table_name text primary key, instance text not null, queue text not null) strict;
+CREATE TABLE __holdfast_table (table_name text collate nocase primary key, instance text not null, queue text not null) strict;
 
 CREATE TABLE "holdfast__sequence" (last integer not null);
 
@@ -233,7 +233,7 @@ CREATE TABLE "holdfast_work" (
     else 0 end)
 ) strict;
 
-CREATE INDEX "holdfast_work__type" on "holdfast_work" (job_type, id);
+CREATE INDEX "holdfast_work__key" on "holdfast_work" (job_type, job_key, id) where job_key is not null;
 
 CREATE TRIGGER "holdfast_work__update" after update on "holdfast_work" when not coalesce(
   old.state <> 'final' and new.id = old.id and new.create_time = old.create_time and new.job_type = old.job_type
@@ -245,18 +245,39 @@ CREATE TRIGGER "holdfast_work__update" after update on "holdfast_work" when not 
     when 'final' then new.attempt = old.attempt and old.state = case new.outcome when 'success' then 'running' else 'error' end
     else old.state = 'initial' and new.state = 'initial' end, 0)
 begin
-  select raise(abort, 'holdfast law: job ' || old.id || ': `' || old.state || '` (attempt ' || old.attempt || ', ' || coalesce(old.situation, 'free')
-    || ') may not become `' || new.state || '` (attempt ' || new.attempt || ', ' || coalesce(new.situation, 'free') || ')');
+  select case old.state || ' ' || new.state
+    when 'initial initial' then raise(abort, 'holdfast law: a job in `initial` may not become `initial` that way')
+    when 'initial running' then raise(abort, 'holdfast law: a job in `initial` may not become `running` that way')
+    when 'initial error' then raise(abort, 'holdfast law: a job in `initial` may not become `error`')
+    when 'initial final' then raise(abort, 'holdfast law: a job in `initial` may not become `final`')
+    when 'running initial' then raise(abort, 'holdfast law: a job in `running` may not become `initial`')
+    when 'running running' then raise(abort, 'holdfast law: a job in `running` may not become `running` that way')
+    when 'running error' then raise(abort, 'holdfast law: a job in `running` may not become `error` that way')
+    when 'running final' then raise(abort, 'holdfast law: a job in `running` may not become `final` that way')
+    when 'error initial' then raise(abort, 'holdfast law: a job in `error` may not become `initial`')
+    when 'error running' then raise(abort, 'holdfast law: a job in `error` may not become `running` that way')
+    when 'error error' then raise(abort, 'holdfast law: a job in `error` may not become `error` that way')
+    when 'error final' then raise(abort, 'holdfast law: a job in `error` may not become `final` that way')
+    when 'final initial' then raise(abort, 'holdfast law: a job in `final` may not become `initial`')
+    when 'final running' then raise(abort, 'holdfast law: a job in `final` may not become `running`')
+    when 'final error' then raise(abort, 'holdfast law: a job in `final` may not become `error`')
+    when 'final final' then raise(abort, 'holdfast law: a job in `final` may not become `final`')
+    else raise(abort, 'holdfast law: a job is `initial`, `running`, `error` or `final`')
+  end;
 end;
 
 CREATE TRIGGER "holdfast_work__insert" before insert on "holdfast_work" when new.state <> 'initial' or exists (select 1 from "holdfast_work" where id = new.id)
 begin
-  select raise(abort, 'holdfast law: job ' || new.id || ': a new job must be `initial`, not `' || new.state || '`, and have an id of its own');
+  select raise(abort, 'holdfast law: a new job must be `initial` and have an id of its own');
 end;
 
 CREATE TRIGGER "holdfast_work__delete" after delete on "holdfast_work" when old.state <> 'final'
 begin
-  select raise(abort, 'holdfast law: job ' || old.id || ': `' || old.state || '` may not be deleted, only `final` may');
+  select case old.state
+    when 'initial' then raise(abort, 'holdfast law: a job in `initial` may not be deleted, only one in `final` may')
+    when 'running' then raise(abort, 'holdfast law: a job in `running` may not be deleted, only one in `final` may')
+    when 'error' then raise(abort, 'holdfast law: a job in `error` may not be deleted, only one in `final` may')
+  end;
 end;
 
 CREATE TRIGGER "holdfast_work__key_take" after insert on "holdfast_work" when new.job_key is not null

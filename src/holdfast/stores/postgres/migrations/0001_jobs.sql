@@ -258,4 +258,4 @@ create trigger law_archive before update on {archive} for each row execute funct
 create table {archive_default} partition of {archive} default;
 create index on {archive} (id);
 create index on {archive} (job_type, id);
-create index on {job} (job_type, id);
+create index on {job} (job_type, job_key, id) where job_key is not null;

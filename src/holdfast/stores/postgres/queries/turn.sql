@@ -1,12 +1,12 @@
 -- name: settle
--- Plain success. Arrays come as text literals; a row that is not this attempt's is left alone. The row comparison hides the
--- state from the planner's statistics, which would choose to read the whole table.
+-- Plain success. :ids is sorted, so width_bucket finds a job's place in the other arrays: a join with unnest is planned by statistics
+-- that lie (the table was tiny when the plan was made) and then walks the whole table for every job. A row that is not this attempt's is left alone.
 with done as (
-  update {queue_table} j set state = 'final', outcome = 'success', situation = null, end_time = t.now, update_time = t.now,
-    execution_time = d.seconds, total_time = j.total_time + d.seconds, result = d.result
-  from unnest(:ids::bigint[], :attempts::int[], :seconds::float8[], :results::text[]) d (id, attempt, seconds, result),
-    (select coalesce(:now::timestamptz, statement_timestamp()) as now) t
-  where j.id = d.id and (j.state, j.attempt, j.situation) is not distinct from ('running', d.attempt, 'held')
+  update {queue_table} j set state = 'final', outcome = 'success', situation = null, end_time = coalesce(:now::timestamptz, statement_timestamp()),
+    update_time = coalesce(:now::timestamptz, statement_timestamp()), execution_time = (:seconds::float8[])[width_bucket(j.id, :ids::bigint[])],
+    total_time = j.total_time + (:seconds::float8[])[width_bucket(j.id, :ids::bigint[])], result = (:results::text[])[width_bucket(j.id, :ids::bigint[])]
+  where j.id = any(:ids::bigint[])
+    and (j.state, j.attempt, j.situation) is not distinct from ('running', (:attempts::int[])[width_bucket(j.id, :ids::bigint[])], 'held')
   returning j.id),
  noted as (insert into {ended} (end_time, queue, ids)
   select coalesce(:now::timestamptz, statement_timestamp()), :queue, array_agg(id) from done having count(*) > 0)
@@ -24,15 +24,15 @@ with head as (
     and (closes_time is null or closes_time > coalesce(:now::timestamptz, statement_timestamp()))
     and (select not paused and coalesce(set_limit, declared_limit) < 1 from {queue} where name = :queue)
   order by major, minor, id for update skip locked limit :room),
- taken as (delete from {ready} where ctid = any(array(select ctid from head)) returning id, major, minor),
- started as (
-  update {queue_table} j set state = 'running', situation = 'held', attempt = j.attempt + 1, worker = :worker, start_time = t.now, update_time = t.now,
-    error = 'NONE'
-  from taken, (select coalesce(:now::timestamptz, statement_timestamp()) as now) t
-  where j.id = taken.id and (j.state in ('initial', 'error') or j.situation = 'loose') and j.scheduled_run_time <= t.now
-  returning j.id, j.attempt, j.job_type, j.job_key, j.payload, j.timeout, j.losses, taken.major, taken.minor),
- lease as (insert into {lease} (queue, worker, pump, ids) select :queue, :worker, :pump, array_agg(id) from started having count(*) > 0 returning id)
-select started.*, lease.id from started, lease;
+ taken as (delete from {ready} where ctid = any(array(select ctid from head)) returning id),
+ ids as (select array_agg(id) as ids from taken),
+ lease as (insert into {lease} (queue, worker, pump, ids) select :queue, :worker, :pump, ids from ids where ids is not null returning id)
+update {queue_table} j set state = 'running', situation = 'held', attempt = j.attempt + 1, worker = :worker, error = 'NONE',
+  start_time = coalesce(:now::timestamptz, statement_timestamp()), update_time = coalesce(:now::timestamptz, statement_timestamp())
+where j.id = any((select ids from ids)::bigint[]) and (j.state in ('initial', 'error') or j.situation = 'loose')
+  and j.scheduled_run_time <= coalesce(:now::timestamptz, statement_timestamp())
+returning j.id, j.attempt, j.job_type, j.job_key, j.payload, j.timeout, j.losses, j.priority, date_part('epoch', j.scheduled_run_time),
+  (select id from lease);
 
 -- name: move
 -- The one guarded statement for everything that is not plain success.
@@ -68,7 +68,8 @@ with due as (
   select j.queue, case q.claim_order when 'priority' then j.priority else extract(epoch from j.scheduled_run_time)::float8 end,
     case q.claim_order when 'priority' then extract(epoch from j.scheduled_run_time)::float8 else j.priority end, j.id, j.job_type, j.throttle_factor,
     w.closes_time, coalesce(:now::timestamptz, statement_timestamp())
-  from due w join {job} j on j.id = w.id and j.queue = w.queue join {queue} q on q.name = w.queue
+  from due w join {queue} q on q.name = w.queue
+    cross join lateral (select * from {job} where id = w.id and queue = w.queue offset 0) j  -- offset 0: one look-up for each, whatever the statistics say
   where j.state in ('initial', 'error') or j.situation = 'loose'
   on conflict do nothing)
 select count(*) from due;
@@ -128,15 +129,14 @@ order by major, minor, id limit :limit;
 -- name: claim_these
 -- As claim, but of chosen jobs and with a lease for each. By their place in the table: a join on the key is planned as quadratic.
 with taken as (
-  delete from {ready} where ctid = any(:spots::tid[]) and queue = :queue and id = any(:ids::bigint[]) returning id, major, minor),
+  delete from {ready} where ctid = any(:spots::tid[]) and queue = :queue and id = any(:ids::bigint[]) returning id),
  started as (
   update {queue_table} j set state = 'running', situation = 'held', attempt = j.attempt + 1, worker = :worker, start_time = :now, update_time = :now,
     error = 'NONE'
-  from taken
-  where j.id = taken.id and (j.state in ('initial', 'error') or j.situation = 'loose') and j.scheduled_run_time <= :now
-  returning j.id, j.attempt, j.job_type, j.job_key, j.payload, j.timeout, j.losses, taken.major, taken.minor, j.throttle_factor),
+  where j.id = any(array(select id from taken)) and (j.state in ('initial', 'error') or j.situation = 'loose') and j.scheduled_run_time <= :now
+  returning j.id, j.attempt, j.job_type, j.job_key, j.payload, j.timeout, j.losses, j.priority, j.scheduled_run_time, j.throttle_factor),
  numbered as (select started.*, nextval({lease_id_seq_text}) as lease from started),
  leased as (
   insert into {lease} (id, queue, worker, pump, factor, ids) overriding system value
   select lease, :queue, :worker, :pump, throttle_factor, array[id] from numbered)
-select id, attempt, job_type, job_key, payload, timeout, losses, major, minor, lease from numbered;
+select id, attempt, job_type, job_key, payload, timeout, losses, priority, date_part('epoch', scheduled_run_time), lease from numbered;

@@ -69,7 +69,8 @@ insert into {ready} (queue, major, minor, id, job_type, throttle_factor, closes_
 select j.queue, case q.claim_order when 'priority' then j.priority else extract(epoch from j.scheduled_run_time)::float8 end,
   case q.claim_order when 'priority' then extract(epoch from j.scheduled_run_time)::float8 else j.priority end, j.id, j.job_type, j.throttle_factor, p.closes_time,
   :now
-from back p join {job} j on j.id = p.id and j.queue = p.queue join {queue} q on q.name = p.queue
+from back p join {queue} q on q.name = p.queue
+  cross join lateral (select * from {job} where id = p.id and queue = p.queue offset 0) j
 where j.state in ('initial', 'error') or j.situation = 'loose'
 on conflict do nothing;
 

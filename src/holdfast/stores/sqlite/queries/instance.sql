@@ -3,7 +3,8 @@
 create table if not exists __holdfast_instance (name text primary key, version integer not null, create_time integer not null) strict;
 
 -- name: create_table_registry
-create table if not exists __holdfast_table (table_name text primary key, instance text not null, queue text not null) strict;
+-- Without regard to case, as SQLite compares names.
+create table if not exists __holdfast_table (table_name text collate nocase primary key, instance text not null, queue text not null) strict;
 
 -- name: has_registry
 select count(*) as found from sqlite_master where name = '__holdfast_instance';
@@ -22,7 +23,7 @@ select name, version from __holdfast_instance order by name;
 select instance, queue from __holdfast_table where table_name = :table_name;
 
 -- name: foreign_table
-select count(*) as found from sqlite_master where name = :table_name;
+select count(*) as found from sqlite_master where name = :table_name collate nocase;
 
 -- name: own_table
 insert into __holdfast_table (table_name, instance, queue) values (:table_name, :instance, :queue);

@@ -73,10 +73,11 @@ select * from {queue_table};
 select *, null as archive_time from {archive} where 0;
 
 -- name: create_queue_index
-create index {queue_table_type} on {queue_table} (job_type, id);
+create index {queue_table_key} on {queue_table} (job_type, job_key, id) where job_key is not null;
 
 -- name: create_law_update
--- AFTER with WHEN: a legal write runs no trigger program.
+-- AFTER with WHEN: a legal write runs no trigger program. The texts are literals because libraries before 3.47 cannot read
+-- a schema in which raise() has anything else, and strangers look at the file with what they have.
 create trigger {queue_table_update} after update on {queue_table} when not coalesce(
   old.state <> 'final' and new.id = old.id and new.create_time = old.create_time and new.job_type = old.job_type
   and new.job_key is old.job_key
@@ -87,21 +88,42 @@ create trigger {queue_table_update} after update on {queue_table} when not coale
     when 'final' then new.attempt = old.attempt and old.state = case new.outcome when 'success' then 'running' else 'error' end
     else old.state = 'initial' and new.state = 'initial' end, 0)
 begin
-  select raise(abort, 'holdfast law: job ' || old.id || ': `' || old.state || '` (attempt ' || old.attempt || ', ' || coalesce(old.situation, 'free')
-    || ') may not become `' || new.state || '` (attempt ' || new.attempt || ', ' || coalesce(new.situation, 'free') || ')');
+  select case old.state || ' ' || new.state
+    when 'initial initial' then raise(abort, 'holdfast law: a job in `initial` may not become `initial` that way')
+    when 'initial running' then raise(abort, 'holdfast law: a job in `initial` may not become `running` that way')
+    when 'initial error' then raise(abort, 'holdfast law: a job in `initial` may not become `error`')
+    when 'initial final' then raise(abort, 'holdfast law: a job in `initial` may not become `final`')
+    when 'running initial' then raise(abort, 'holdfast law: a job in `running` may not become `initial`')
+    when 'running running' then raise(abort, 'holdfast law: a job in `running` may not become `running` that way')
+    when 'running error' then raise(abort, 'holdfast law: a job in `running` may not become `error` that way')
+    when 'running final' then raise(abort, 'holdfast law: a job in `running` may not become `final` that way')
+    when 'error initial' then raise(abort, 'holdfast law: a job in `error` may not become `initial`')
+    when 'error running' then raise(abort, 'holdfast law: a job in `error` may not become `running` that way')
+    when 'error error' then raise(abort, 'holdfast law: a job in `error` may not become `error` that way')
+    when 'error final' then raise(abort, 'holdfast law: a job in `error` may not become `final` that way')
+    when 'final initial' then raise(abort, 'holdfast law: a job in `final` may not become `initial`')
+    when 'final running' then raise(abort, 'holdfast law: a job in `final` may not become `running`')
+    when 'final error' then raise(abort, 'holdfast law: a job in `final` may not become `error`')
+    when 'final final' then raise(abort, 'holdfast law: a job in `final` may not become `final`')
+    else raise(abort, 'holdfast law: a job is `initial`, `running`, `error` or `final`')
+  end;
 end;
 
 -- name: create_law_insert
 -- BEFORE, because of `insert or replace`: it would delete the row with that id, and no trigger would be asked.
 create trigger {queue_table_insert} before insert on {queue_table} when new.state <> 'initial' or exists (select 1 from {queue_table} where id = new.id)
 begin
-  select raise(abort, 'holdfast law: job ' || new.id || ': a new job must be `initial`, not `' || new.state || '`, and have an id of its own');
+  select raise(abort, 'holdfast law: a new job must be `initial` and have an id of its own');
 end;
 
 -- name: create_law_delete
 create trigger {queue_table_delete} after delete on {queue_table} when old.state <> 'final'
 begin
-  select raise(abort, 'holdfast law: job ' || old.id || ': `' || old.state || '` may not be deleted, only `final` may');
+  select case old.state
+    when 'initial' then raise(abort, 'holdfast law: a job in `initial` may not be deleted, only one in `final` may')
+    when 'running' then raise(abort, 'holdfast law: a job in `running` may not be deleted, only one in `final` may')
+    when 'error' then raise(abort, 'holdfast law: a job in `error` may not be deleted, only one in `final` may')
+  end;
 end;
 
 -- name: create_key_take

@@ -1,0 +1,3 @@
+"""The version of this package, said once."""
+
+VERSION = "0.1.0"

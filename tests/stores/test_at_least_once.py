@@ -1,0 +1,92 @@
+"""R1: a job that was accepted is never lost, and a handler runs only for a job that is `running`."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import App, current_job
+from holdfast.clock import MovableClock
+from holdfast.jobs.job import State
+from tests.by_hand import WorkerByHand, add
+
+pytestmark = pytest.mark.claim("R1")
+
+
+def test_the_claim_is_committed_before_the_handler_is_called(app: Callable[..., App]) -> None:
+    own, onlooker = app(), app()
+    seen = []
+
+    @own.queue("mail").job
+    def send() -> None:
+        job = onlooker.get(current_job().id)
+        seen.append((job.state, job.situation, job.attempt == current_job().attempt))
+
+    job = send.enqueue()
+    own.run_until_idle()
+
+    assert seen == [("running", "held", True)]
+    assert job.refresh().outcome == "success"
+
+
+def test_a_job_is_there_although_its_process_died_right_after_it_was_accepted(url: str, instance: str) -> None:
+    code = (
+        "import os, holdfast\n"
+        f"app = holdfast.App({url!r}, name={instance!r})\n"
+        "app.queue('mail')\n"
+        "print(app.enqueue('mail', 'send', {'to': 'a'}).id, app.enqueue('mail', 'send', {'to': 'b'}, delay=60).id, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(holdfast.__file__).parent.parent)}
+    died = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert died.returncode == -9, died.stderr
+
+    with App(url, name=instance) as own:
+        assert [job.id for job in own.find()] == [int(word) for word in reversed(died.stdout.split())]
+        assert WorkerByHand(own.store, ["send"]).claim_one().id == int(died.stdout.split()[0])
+
+
+def test_a_job_runs_again_until_somebody_says_how_it_ended(app: Callable[..., App], clock: MovableClock) -> None:
+    own = app()
+    own.queue("mail")
+    store = own.store
+    job = add(store, retries=None)
+    for end in ("lose", "hand back", "snooze", "fail", "vanish", "lose"):
+        worker = WorkerByHand(store)
+        call = worker.claim_one()
+        assert call.id == job.id
+        if end == "lose":
+            worker.die()
+        elif end == "vanish":
+            store.leave(worker.id)
+            store.recover_strays()
+        else:
+            {"hand back": worker.hand_back, "snooze": worker.snooze, "fail": worker.fail}[end](call)
+        assert not store.get(job.id).final
+        clock.advance(600)
+
+    worker = WorkerByHand(store)
+    call = worker.claim_one()
+    assert call.attempt == 7
+    worker.succeed(call)
+    assert store.get(job.id).state is State.FINAL
+    assert worker.claim() == []
+
+
+def test_closing_and_opening_again_loses_nothing(app: Callable[..., App]) -> None:
+    own = app()
+
+    @own.queue("mail").job
+    def send(n: int) -> int:
+        return n
+
+    jobs = [send.enqueue(n) for n in range(5)]
+    own.close()
+
+    assert [job.refresh().state for job in jobs] == ["initial"] * 5  # it connects anew
+    assert own.run_until_idle() == 5
+    assert [job.refresh().result for job in jobs] == list(range(5))

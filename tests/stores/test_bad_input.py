@@ -1,0 +1,308 @@
+"""Mistakes of callers and broken surroundings: one paragraph each, with what to do."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import App, HoldfastError, Invalid, NotFound, Retry, Snooze, Unavailable
+from holdfast.clock import MovableClock
+from holdfast.stores.contract import Filter, Store
+from holdfast.stores.open import open_store, resolve
+from tests.by_hand import add
+
+SOURCES = Path(holdfast.__file__).parent.parent
+Make = Callable[..., App]
+
+
+@contextmanager
+def told(kind: type[HoldfastError], *words: str) -> Iterator[None]:
+    """An error of that kind, in one paragraph that holds these words."""
+    with pytest.raises(kind) as raised:
+        yield
+    text = str(raised.value)
+    assert "\n" not in text, text
+    assert len(text) > 25, text
+    assert re.search(r"[.)'\"/…\]]$", text), text
+    for word in words:
+        assert word in text, text
+
+
+@pytest.mark.claim("Q1")
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("shop.db", ["is not a database URL", "sqlite:///file.db", "postgresql://"]),
+        ("", ["is not a database URL"]),
+        ("mysql://localhost/x", ["`mysql`", "does not speak"]),
+        ("sqlite://", ["names no SQLite file"]),
+        ("sqlite://file.db", ["names no SQLite file"]),
+        ("sqlite:///", ["names no SQLite file"]),
+        ("sqlite:///a\0b", ["names no SQLite file"]),
+        ("{not json", ["JSON cannot be read"]),
+        ("{}", ['must name a "database"']),
+        ({}, ['must name a "database"']),
+        ({"host": "x"}, ['must name a "database"']),
+        (5, ["URL or a mapping, not int"]),
+    ],
+)
+def test_a_wrong_url_says_which_forms_there_are(url: Any, words: list[str]) -> None:
+    with told(Invalid, *words):
+        resolve(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://localhost/x?nonsense=1", "postgresql://[::1/x", {"database": "x", "nonsense": 1}]
+)
+def test_a_postgresql_url_is_checked_before_it_is_used(url: Any) -> None:
+    with told(Invalid, "not valid", "postgresql://user:password@host:5432/database"):
+        open_store(url, "shop", MovableClock())
+
+
+def test_a_url_with_postgres_in_short_is_understood() -> None:
+    assert resolve("postgres://host/x") == resolve("postgresql://host/x") == ("postgresql", "postgresql://host/x")
+    assert resolve("sqlite:////tmp/x.db") == ("sqlite", "/tmp/x.db")
+    assert resolve("sqlite:///x.db") == ("sqlite", "x.db")
+    assert resolve("sqlite://:memory:") == resolve("sqlite:///:memory:") == ("sqlite", ":memory:")
+    assert resolve({"database": "a'b\\c"}) == ("postgresql", "dbname='a\\'b\\\\c'")
+
+
+def test_a_server_that_is_not_there_is_unavailable_after_our_patience(clock: MovableClock, tmp_path: Path) -> None:
+    with (
+        App(f"postgresql://postgres@/x?host={tmp_path}", clock=clock, patience=0.2) as away,
+        told(Unavailable, "cannot be reached", "Check the URL and that the server runs"),
+    ):
+        away.find()
+
+
+def test_a_database_that_does_not_exist_is_told_at_once(postgres_url: str) -> None:
+    with (
+        App(postgres_url.replace("tests_", "no_"), patience=60) as away,
+        told(Unavailable, "does not exist", "Correct the URL"),
+    ):
+        away.find()
+
+
+def test_without_the_driver_the_cure_is_the_extra(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['psycopg'] = None\n"
+        "import holdfast\n"
+        "holdfast.App('sqlite://:memory:').find()\n"  # needs no PostgreSQL driver
+        "try: holdfast.App('postgresql://localhost/x').find()\n"
+        "except holdfast.Invalid as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+    )
+
+    assert "pip install 'holdfast[postgres]'" in done.stdout
+    assert len(done.stdout.strip().splitlines()) == 1
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Where any user may look, unlike pytest's own."""
+    made = Path(tempfile.mkdtemp(prefix="holdfast-test-"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made)
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """To root nothing is read-only."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("what", ["the file", "the folder", "both"])
+def test_a_read_only_file_is_unavailable_and_nothing_is_lost(folder: Path, clock: MovableClock, what: str) -> None:
+    path = folder / "jobs.db"
+    with App(f"sqlite:///{path}", clock=clock) as own:
+        own.queue("mail")
+        job = own.enqueue("mail", "send", {})
+    path.chmod(0o666 if what == "the folder" else 0o444)
+    folder.chmod(0o777 if what == "the file" else 0o555)
+
+    with as_nobody(), App(f"sqlite:///{path}", clock=clock) as stranger:
+        stranger.queue("mail")
+        with told(Unavailable, str(path), "right to write to the file and its folder"):
+            stranger.enqueue("mail", "send", {})
+
+    folder.chmod(0o755)
+    with App(f"sqlite:///{path}", clock=clock) as own:
+        assert [found.id for found in own.find()] == [job.id]
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path: Path, clock: MovableClock) -> None:
+    with told(Unavailable, f"its folder {tmp_path}/nowhere does not exist", "Create it"):
+        App(f"sqlite:///{tmp_path}/nowhere/jobs.db", clock=clock).find()
+    with told(Unavailable, "cannot be opened"):
+        App(f"sqlite:///{tmp_path}", clock=clock).find()
+
+
+def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path, clock: MovableClock) -> None:
+    path = tmp_path / "letter.txt"
+    path.write_text("Dear database,\n" * 100)
+
+    with told(Unavailable, "not an SQLite database", "Correct the URL"):
+        App(f"sqlite:///{path}", clock=clock).find()
+
+    assert path.read_text() == "Dear database,\n" * 100
+
+
+def test_a_file_locked_by_a_stranger_is_unavailable_after_our_patience(tmp_path: Path, clock: MovableClock) -> None:
+    path = tmp_path / "jobs.db"
+    code = f"import sqlite3; c = sqlite3.connect({str(path)!r}, isolation_level=None); c.execute('begin immediate'); print('locked', flush=True); input()"
+    with App(f"sqlite:///{path}", clock=clock, patience=0.1) as own:
+        own.queue("mail")
+        job = own.enqueue("mail", "send", {})
+        stranger = subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert stranger.stdout is not None
+        assert stranger.stdout.readline() == "locked\n"
+        own.store.connection.database.set_busy_timeout(0)  # type: ignore[attr-defined]
+        with told(Unavailable, "another process has kept it locked"):
+            own.enqueue("mail", "send", {})
+        assert own.get(job.id) == job  # reading goes on
+        stranger.communicate("\n")
+        assert own.enqueue("mail", "send", {}).id > job.id
+
+
+@pytest.fixture
+def send(app: Make) -> Any:
+    own = app()
+    own.queue("post")
+
+    @own.queue("mail").job
+    def send(to: str = "") -> None: ...
+
+    return send
+
+
+OPTIONS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "an unknown option": ({"prioritty": 1}, ["unknown option 'prioritty'", "priority"]),
+    "a key that is no text": ({"job_key": 5}, ["job_key"]),
+    "an empty key": ({"job_key": ""}, ["job_key", "1 to 500"]),
+    "a key too long": ({"job_key": "x" * 501}, ["job_key"]),
+    "a key with NUL": ({"job_key": "a\0b"}, ["NUL"]),
+    "half a letter": ({"job_key": "\ud800"}, ["surrogate"]),
+    "a naive time": ({"scheduled_run_time": datetime(2026, 1, 1)}, ["scheduled_run_time", "aware", "time zone"]),
+    "a naive expiry": ({"expires": datetime(2026, 1, 1)}, ["expires", "aware"]),
+    "a time that is none": ({"scheduled_run_time": "tomorrow"}, ["aware datetime"]),
+    "two times": ({"delay": 5, "scheduled_run_time": MovableClock().now()}, ["delay or scheduled_run_time, not both"]),
+    "a delay back": ({"delay": -1}, ["delay=-1", "seconds"]),
+    "a delay for ever": ({"delay": 1e12}, ["ten years"]),
+    "a delay that is no number": ({"delay": "5"}, ["delay"]),
+    "no such choice": ({"on_duplicate": "ignore"}, ["on_duplicate='ignore'", "'return', 'raise', 'replace'"]),
+    "no number": ({"priority": float("nan")}, ["priority", "finite"]),
+    "a negative factor": ({"throttle_factor": -1}, ["throttle_factor", "0 or more"]),
+    "negative retries": ({"retries": -1}, ["retries=-1", "0 or more"]),
+    "half a retry": ({"retries": 1.5}, ["retries=1.5"]),
+    "no window": ({"time_windows": ["sometimes"]}, ["sometimes"]),
+    "equal ends": ({"time_windows": ["01:00-01:00"]}, ["01:00"]),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_wrong_option_is_refused_and_says_what_it_may_be(send: Any, name: str) -> None:
+    options, words = OPTIONS[name]
+    with told(Invalid, *words):
+        send.using(**options)
+    with told(Invalid, *words):
+        send.app.enqueue("mail", "send", {}, **options)
+    assert send.app.find() == []
+
+
+DECLARATIONS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "timeout": ({"timeout": 0}, ["timeout=0", "above 0"]),
+    "retries": ({"retries": "3"}, ["retries='3'"]),
+    "retry": ({"retry": 5}, ["retry=5", "Fixed"]),
+    "priority": ({"priority": "high"}, ["priority"]),
+    "throttle_factor": ({"throttle_factor": float("inf")}, ["throttle_factor"]),
+    "on_crash": ({"on_crash": "explode"}, ["on_crash='explode'", "'rerun' or 'timeout'"]),
+    "on_crash for ever": (
+        {"on_crash": "timeout", "timeout": None},
+        ["would leave a crashed job running for ever", "Give it a timeout"],
+    ),
+    "max_crashes": ({"max_crashes": 0}, ["max_crashes=0", "1 or more"]),
+    "isolation": ({"isolation": "planet"}, ["isolation='planet'", "'thread' or 'process'"]),
+    "time_windows": ({"time_windows": ["25:00-26:00"]}, ["25:00"]),
+    "name": ({"name": "a b"}, ["Job type 'a b'"]),
+}
+
+
+@pytest.mark.claim("C3")
+@pytest.mark.parametrize("name", DECLARATIONS)
+def test_a_wrong_declaration_is_refused_where_it_is_written(app: Make, name: str) -> None:
+    options, words = DECLARATIONS[name]
+    own = app()
+    with told(Invalid, *words):
+        own.queue("mail").job(lambda: None, **{"name": "send", **options})
+    assert own.job_types == {}
+
+
+def test_other_words_of_an_app_are_checked(app: Make, send: Any) -> None:
+    own = send.app
+    for wrong, words in [
+        (lambda: own.queue("mail", order="random"), ["order='random'", "'priority' or 'schedule'"]),
+        (lambda: own.queue("mail", throttle_limit="many"), ["throttle_limit"]),
+        (lambda: app(heartbeat=0), ["heartbeat=0"]),
+        (lambda: app(heartbeat=20, lost_after=30), ["at least twice"]),
+        (lambda: own.find(state="done"), ["state='done'", "initial, running, error, final"]),
+        (lambda: own.find(status="done"), ["status='done'", "completed"]),
+        (lambda: own.find(limit=-1), ["limit=-1"]),
+        (lambda: own.get("5"), ["A job id is a number"]),
+        (lambda: own.get(True), ["A job id is a number"]),
+        (lambda: own.worker(speed=5), ["unknown setting 'speed'", "concurrency"]),
+        (lambda: own.worker(concurrency=0), ["concurrency=0"]),
+        (lambda: Retry(delay=1, at=MovableClock().now()), ["delay or at, not both"]),
+        (lambda: Retry(delay=-1), ["0 or more"]),
+        (lambda: Snooze(float("nan")), ["0 or more"]),
+    ]:
+        with told(Invalid, *words):
+            wrong()
+
+
+def test_the_environment_is_checked_too(app: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_HEARTBEAT", "soon")
+    with told(Invalid, "heartbeat='soon'", "number of seconds"):
+        app()
+
+
+@pytest.mark.parametrize("job_id", [0, -1, 7, 2**63 - 1, 2**63, 10**30])
+def test_a_job_that_does_not_exist_is_not_found(store: Store, job_id: int) -> None:
+    for verb in (store.get, store.history, store.attempts, lambda job_id: store.abort(job_id, "ann")):
+        with told(NotFound, f"There is no job {job_id}"):
+            verb(job_id)
+
+
+def test_a_filter_is_data_and_never_sql(store: Store) -> None:
+    job = add(store, job_key="'; drop table jobs; --")
+
+    assert [found.id for found in store.find(Filter(job_key="'; drop table jobs; --"))] == [job.id]
+    assert store.find(Filter(job_type="' or 1=1 --")) == []
+    assert store.find(Filter(before=job.id)) == []
+    assert [found.id for found in store.find(Filter(before=job.id + 1))] == [job.id]

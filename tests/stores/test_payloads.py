@@ -1,0 +1,169 @@
+"""Q7: payloads are JSON, checked when they are enqueued and converted back when they run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from holdfast import App, Invalid
+from holdfast.jobs.job import Outcome, State
+from tests.raw_sql import RawSql
+
+pytestmark = pytest.mark.claim("Q7")
+Make = Callable[..., App]
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@dataclass
+class Address:
+    street: str
+    since: date
+
+
+class Parcel(msgspec.Struct):
+    weight: Decimal
+    to: Address
+
+
+GIVEN: dict[str, Any] = {
+    "when": datetime(2026, 5, 1, 12, 30, 15, 250, tzinfo=UTC),
+    "who": UUID("12345678-1234-5678-1234-567812345678"),
+    "price": Decimal("12.30"),
+    "colour": Colour.RED,
+    "address": Address("Main St", date(2020, 1, 2)),
+    "parcel": Parcel(Decimal("0.1"), Address("Side St", date(2021, 3, 4))),
+    "tags": {"a"},
+    "pair": (1, "x"),
+    "span": timedelta(seconds=90.5),
+    "blob": b"\x00\xff",
+    "maybe": None,
+    "text": "NUL \0, tab \t, slash \\, quotes '\", brace {}, percent %s, colon :id, 😀",
+}
+
+
+def test_arguments_come_back_as_the_types_they_were(app: Make) -> None:
+    holdfast, seen = app(), []
+
+    @holdfast.queue("mail").job
+    def send(
+        when: datetime,
+        who: UUID,
+        price: Decimal,
+        colour: Colour,
+        address: Address,
+        parcel: Parcel,
+        tags: set[str],
+        pair: tuple[int, str],
+        span: timedelta,
+        blob: bytes,
+        maybe: int | None,
+        text: str,
+        left_out: str = "default",
+    ) -> None:
+        seen.append({name: value for name, value in locals().items() if name in GIVEN})
+        assert left_out == "default"
+
+    one = send.enqueue(**GIVEN)
+    many = send.enqueue_many([GIVEN, GIVEN])
+    keyed = send.using(job_key="k").enqueue(**GIVEN)
+    assert holdfast.run_until_idle() == 4
+
+    assert [job.refresh().outcome for job in (one, *many, keyed)] == ["success"] * 4
+    assert seen == [GIVEN] * 4
+    assert one.refresh().payload == one.payload
+
+
+WRONG: dict[str, Any] = {
+    "a string for a number": {"n": "5"},
+    "a flag for a number": {"n": True},
+    "a fraction": {"n": 1.5},
+    "not a number": {"n": float("nan")},
+    "an unknown argument": {"n": 1, "m": 2},
+    "nothing": {},
+    "a time without a zone": {"n": 1, "at": datetime(2026, 1, 1)},
+    "half a letter": {"n": 1, "text": "\ud800"},
+    "a key that is a number": {"n": 1, "more": {1: 2}},
+    "infinity deep inside": {"n": 1, "more": {"a": [1.0, float("inf")]}},
+    "something else": {"n": 1, "more": object()},
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_does_not_fit_is_refused_by_name_and_nothing_is_stored(app: Make, sql: RawSql, name: str) -> None:
+    holdfast = app()
+
+    @holdfast.queue("mail").job
+    def send(n: int, at: datetime | None = None, text: str = "", more: Any = None) -> None: ...
+
+    holdfast.find()
+    attempts: list[Callable[[], Any]] = [
+        lambda: send.enqueue(**WRONG[name]),
+        lambda: send.enqueue_many([{"n": 1}, WRONG[name]]),
+        lambda: send.new(**WRONG[name]),
+        lambda: holdfast.enqueue("mail", "send", WRONG[name]),
+    ]
+    if name not in ("a time without a zone",):  # by the schema: what is no datetime there is no mistake
+        stranger = app()
+        attempts.append(lambda: stranger.enqueue("mail", "send", WRONG[name]))
+    for attempt in attempts:
+        with pytest.raises(Invalid, match="send: argument `") as refused:
+            attempt()
+        assert "\n" not in str(refused.value)
+        assert str(refused.value).endswith("Nothing was stored.")
+    assert sql.value("select count(*) from {job}") == 0
+
+
+def test_size_is_capped(app: Make) -> None:
+    holdfast, small = app(), app(payload_limit=100)
+
+    def send(text: str) -> int:
+        return len(text)
+
+    big, tiny = holdfast.queue("mail").job(send), small.queue("mail").job(send)
+    assert big.enqueue("x" * (1024 * 1024 - 20)).id
+    for job_type, size, limit in ((big, 2 * 1024 * 1024, "1,048,576"), (tiny, 100, "100")):
+        with pytest.raises(Invalid, match=rf"above the limit of {limit}; store the bulk elsewhere"):
+            job_type.enqueue("x" * size)
+    with pytest.raises(Invalid, match="above the limit"):
+        holdfast.enqueue("mail", "send", {"text": "x" * 2 * 1024 * 1024})
+    assert holdfast.run_until_idle() == 1
+    assert len(holdfast.find()) == 1
+
+
+def test_a_payload_that_no_longer_converts_is_an_error_that_is_not_retried(app: Make) -> None:
+    old, new = app(), app()
+    called = []
+
+    @old.queue("mail").job(name="send", retries=3)
+    def send(to: str) -> None: ...
+
+    @new.queue("mail").job(name="send", retries=3)
+    def changed(to: int) -> None:
+        called.append(to)
+
+    job = send.enqueue("text")
+    new.run_until_idle()
+
+    found = job.refresh()
+    assert (found.state, found.outcome, found.attempt, called) == (State.FINAL, Outcome.ERROR, 1, [])
+    assert found.error is not None
+    assert found.error.kind == "payload"
+    assert "`to`" in str(found.error)
+
+
+def test_nothing_is_pickled_and_plain_sql_reads_the_payload(app: Make, sql: RawSql) -> None:
+    @app().queue("mail").job
+    def send(address: Address, n: int = 0) -> None: ...
+
+    job = send.enqueue(Address("é", date(2020, 1, 2)))
+
+    assert sql.row(job.id)["payload"] == '{"address":{"street":"é","since":"2020-01-02"}}'
