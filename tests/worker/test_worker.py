@@ -136,7 +136,7 @@ def test_a_running_job_is_ended_by_its_worker_when_somebody_aborts_it(app: App, 
 
 @pytest.mark.claim("C1")
 def test_a_coroutine_that_ignores_its_cancellation_is_given_up(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.worker.runners.DEAF_AFTER", 0.2)
+    monkeypatch.setattr("holdfast.worker.loop.DEAF_AFTER", 0.2)
 
     async def deaf() -> None:
         while True:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from holdfast.clock import monotonic
-from holdfast.worker.children import die_with_parent, fork, how_it_ended, reset_signals, run_and_exit
+from holdfast.worker.processes import die_with_parent, fork, how_it_ended, reset_signals, run_and_exit
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 ALLOWANCE = 5.0  # seconds that a worker may take to end once its grace is over

@@ -23,13 +23,16 @@ from holdfast.stores.contract import Claimed, News, Report, Store, Turn, Want, W
 from holdfast.worker import attempt
 from holdfast.worker.hand import Hand
 from holdfast.worker.handler import Handler
+from holdfast.worker.isolated import ProcessRunner
 from holdfast.worker.judge import Judge
 from holdfast.worker.lockfile import LockFile
+from holdfast.worker.loop import LoopRunner
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.pump import Pump
-from holdfast.worker.runners import LoopRunner, ProcessRunner, Runner, ThreadRunner
+from holdfast.worker.runners import Runner
 from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.sweeper import Sweeper
+from holdfast.worker.threads import ThreadRunner
 
 logger = logging.getLogger("holdfast.worker")
 LONG_IN_BACKLOG = 1.0  # seconds after which a job claimed ahead and not begun is handed back

@@ -1,0 +1,150 @@
+"""Handlers in child processes."""
+
+import asyncio
+import contextvars
+import logging
+import threading
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.clock import Clock
+from holdfast.jobs.states import Happening, Succeeded
+from holdfast.stores.contract import Claimed, Done, Report
+from holdfast.worker import attempt
+from holdfast.worker.children import Nursery
+from holdfast.worker.runners import End, Runner, call_in_context, cancel_in_backlog
+
+logger = logging.getLogger("holdfast.worker")
+
+
+class ProcessRunner(Runner):
+    """Handlers in child processes: those with `isolation="process"`, and any job that must run alone (C3)."""
+
+    MOST = 200  # children at a time
+
+    def start(self) -> None:
+        self._lock = threading.Lock()
+        self._live: dict[int, Claimed] = {}
+        self._timer = threading.Event()
+        self._stopping = False
+        self._nursery = Nursery(self._perform, self._on_end)
+        self._started = False
+        self._watcher = threading.Thread(target=self._watch, name="holdfast-timeouts", daemon=True)
+
+    def prepare(self) -> None:
+        """Fork what forks the children. Best before the worker has threads."""
+        with self._lock:
+            if not self._started:
+                self._started = True
+                self._nursery.start()
+                self._watcher.start()
+
+    def hand(self, calls: Sequence[Claimed]) -> None:
+        self.prepare()
+        self.backlog.extend(calls)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while True:
+            with self._lock:
+                if self._stopping or len(self._live) >= min(self.concurrency, self.MOST) or not self.backlog:
+                    return
+                call = self.backlog.popleft()
+                call.began = self.clock.monotonic()
+                self._live[call.id] = call
+            try:
+                self._nursery.run(call.id, encode_call(call), fresh=call.losses > 0)
+            except (OSError, RuntimeError) as error:
+                logger.warning(
+                    "Job %s (%s): no process could be had for it (%s); it is handed back.",
+                    call.id,
+                    call.job_type,
+                    error,
+                )
+                with self._lock:
+                    self._live.pop(call.id, None)
+                self.finish(attempt.handed_back(call))
+                self.wake()
+                return
+            if call.why:  # it was ended before the nursery knew of it
+                self._nursery.end(call.id)
+
+    def _perform(self, request: bytes) -> bytes:
+        """In the child: the whole attempt; its end as JSON."""
+        call = decode_call(request)
+        clock = Clock().monotonic
+        began = clock()
+        try:
+            handler, arguments = attempt.prepared(call, self.handlers)
+            value = contextvars.copy_context().run(call_in_context, call, handler, arguments)
+            if asyncio.iscoroutine(value):
+                value = contextvars.copy_context().run(asyncio.run, value)
+            end: End = attempt.returned(call, value, clock() - began)
+        except BaseException as error:
+            end = attempt.raised(call, error, clock() - began)
+        return encode_end(end)
+
+    def _on_end(self, job_id: int, reply: bytes | None, how: str) -> None:
+        with self._lock:
+            call = self._live.pop(job_id, None)
+        if call is None:
+            return
+        seconds = self.clock.monotonic() - call.began
+        if call.why:
+            self.finish(attempt.ended(call, seconds))
+        elif reply is None:
+            logger.warning("Job %s (%s, attempt %s): its process ended: %s.", call.id, call.job_type, call.attempt, how)
+            self.finish(attempt.crashed(call))
+        else:
+            self.finish(decode_end(reply, call))
+        self.wake()
+        self._go_on()
+
+    def _watch(self) -> None:
+        while not self._stopping:
+            self._timer.wait(0.05)
+            now = self.clock.monotonic()
+            for call in list(self._live.values()):
+                if call.timeout is not None and not call.why and now >= call.began + call.timeout:
+                    call.why = "timeout"
+                    self._nursery.end(call.id)
+
+    def cancel(self, job_id: int, attempt_number: int, why: str, actor: str = "") -> None:
+        call = self._live.get(job_id)
+        if call is not None and call.attempt == attempt_number:
+            if not call.why:
+                call.why, call.actor = why, actor
+                self._nursery.end(job_id)
+            return
+        cancel_in_backlog(self, job_id, attempt_number, why, actor)
+
+    def stop(self) -> None:
+        self._stopping = True
+        if not self._started:
+            return
+        for call in list(self._live.values()):
+            call.why = call.why or "stopping"
+            self._nursery.end(call.id, grace=0.5)
+        self._nursery.close(1.0)
+        for call in list(self._live.values()):
+            self.finish(attempt.ended(call, self.clock.monotonic() - call.began))
+        self._timer.set()
+        self._watcher.join(1.0)
+
+
+encode_call = msgspec.json.Encoder().encode
+decode_call = msgspec.json.Decoder(Claimed).decode
+decode_happening = msgspec.json.Decoder(Happening).decode
+
+
+def encode_end(end: End) -> bytes:
+    """The end of an attempt on its way from the child to the worker."""
+    return encode_call(Succeeded(end.result, end.seconds) if isinstance(end, Done) else end.happening)
+
+
+def decode_end(reply: bytes, call: Claimed) -> End:
+    happening = decode_happening(reply)
+    if isinstance(happening, Succeeded):
+        return Done(call, happening.seconds or 0.0, happening.result)
+    return Report(call.id, happening, call.attempt, call.job_type, call.lease)

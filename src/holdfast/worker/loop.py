@@ -1,0 +1,191 @@
+"""Coroutines on an event loop."""
+
+import asyncio
+import contextvars
+import logging
+import threading
+import types
+from collections.abc import Coroutine, Generator, Sequence
+from typing import Any
+
+from holdfast.stores.contract import Claimed
+from holdfast.worker import attempt
+from holdfast.worker.handler import CALL, Handler
+from holdfast.worker.runners import End, Runner, cancel_in_backlog
+
+logger = logging.getLogger("holdfast.worker")
+DEAF_AFTER = 5.0  # seconds a cancelled coroutine has to end
+
+
+class LoopRunner(Runner):
+    """Coroutines on an event loop of its own thread.
+
+    One task steps through as many jobs as finish without suspending; a job that suspends keeps the task it was
+    stepped in (so `current_task`, `asyncio.timeout` and task groups work), and a new task takes the rest.
+    """
+
+    def start(self) -> None:
+        self.live: dict[int, Claimed] = {}  # begun and suspended
+        self._stepper: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="holdfast-loop", daemon=True)
+        self._thread.start()
+        ready.wait()
+
+    def _run(self, ready: threading.Event) -> None:
+        self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self._loop)
+        self._loop.call_soon(ready.set)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    def hand(self, calls: Sequence[Claimed]) -> None:
+        self.backlog.extend(calls)
+        self._loop.call_soon_threadsafe(self._step_on)
+
+    def _step_on(self) -> None:
+        if self.backlog and self._stepper is None and len(self.live) < self.concurrency:
+            self._stepper = self._loop.create_task(self._step())
+
+    async def _step(self) -> None:
+        """Begin jobs one after the other until one suspends; then this task is that job's."""
+        backlog, finished, clock = self.backlog, self.finished, self.clock.monotonic
+        now = clock()
+        while backlog:
+            try:
+                call = backlog.popleft()
+            except IndexError:
+                break  # it was taken back meanwhile
+            call.began = began = now
+            context = contextvars.copy_context()
+            try:
+                coroutine = context.run(_begin, call, self.handlers[call.job_type])
+                waiting_for = context.run(coroutine.send, None)
+            except StopIteration as stop:
+                now = clock()
+                finished.append(attempt.returned(call, stop.value, now - began))
+                continue
+            except BaseException as error:
+                now = clock()
+                finished.append(attempt.raised(call, error, now - began))
+                continue
+            self._stay(call)
+            try:
+                value = await _forward(context, coroutine, waiting_for)
+                end: End = attempt.returned(call, value, clock() - began)
+            except BaseException as error:
+                end = attempt.raised(call, error, clock() - began)
+            if self.live.get(call.id) is call:  # else it was given up, and its end was told then
+                self._come_out(call, end)
+            return
+        self._stepper = None
+        self.wake()
+
+    def _stay(self, call: Claimed) -> None:
+        """The job suspended: the stepping goes on in another task."""
+        call.task, self._stepper = self._stepper, None
+        self.live[call.id] = call
+        self._step_on()
+        self._watch(call)
+
+    def _come_out(self, call: Claimed, end: End) -> None:
+        del self.live[call.id]
+        self.finished.append(end)
+        self.wake()
+        self._step_on()
+
+    def _watch(self, call: Claimed) -> None:
+        """One timer for all: it fires at the earliest deadline and looks at everything that is live."""
+        if call.timeout is None:
+            return
+        deadline = call.began + call.timeout
+        if self._timer is None or deadline < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = deadline
+            self._timer = self._loop.call_later(max(0.0, deadline - self.clock.monotonic()) + 0.001, self._end_overdue)
+
+    def _end_overdue(self) -> None:
+        self._timer = None
+        now = self.clock.monotonic()
+        for call in list(self.live.values()):
+            if call.timeout is not None and not call.why and now >= call.began + call.timeout:
+                self._end(call, "timeout", "")
+        for call in self.live.values():
+            if not call.why:
+                self._watch(call)
+
+    def cancel(self, job_id: int, attempt_number: int, why: str, actor: str = "") -> None:
+        self._loop.call_soon_threadsafe(self._cancel, job_id, attempt_number, why, actor)
+
+    def _cancel(self, job_id: int, attempt_number: int, why: str, actor: str) -> None:
+        call = self.live.get(job_id)
+        if call is None:
+            cancel_in_backlog(self, job_id, attempt_number, why, actor)
+        elif call.attempt == attempt_number and not call.why:
+            self._end(call, why, actor)
+
+    def _end(self, call: Claimed, why: str, actor: str) -> None:
+        call.why, call.actor = why, actor
+        call.task.cancel()
+        self._loop.call_later(DEAF_AFTER, self._give_up, call)
+
+    def _give_up(self, call: Claimed) -> None:
+        """It does not listen to its cancellation: told as ended, and what it does from now on is nobody's."""
+        if self.live.get(call.id) is call:
+            self.stuck += 1
+            about = (call.id, call.job_type, call.attempt, call.why)
+            logger.warning("Job %s (%s, attempt %s) ignores its cancellation after %s; it is given up.", *about)
+            self._come_out(call, attempt.ended(call, self.clock.monotonic() - call.began))
+
+    def stop(self) -> None:
+        done = threading.Event()
+        self._loop.call_soon_threadsafe(self._stop_all, done)
+        done.wait(2.0)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(2.0)
+
+    def _stop_all(self, done: threading.Event) -> None:
+        calls = list(self.live.values())
+        for call in calls:
+            call.why = call.why or "stopping"
+            call.task.cancel()
+
+        async def wait() -> None:
+            if calls:
+                await asyncio.wait([call.task for call in calls], timeout=1.5)
+            for call in list(self.live.values()):
+                self._give_up(call)
+            done.set()
+
+        self._stepper = self._loop.create_task(wait())
+
+
+def _begin(call: Claimed, handler: Handler) -> Coroutine[Any, Any, Any]:
+    CALL.set(call)
+    coroutine: Coroutine[Any, Any, Any] = handler.function(**handler.signature.convert(call.payload))
+    return coroutine
+
+
+@types.coroutine
+def _forward(
+    context: contextvars.Context, coroutine: Coroutine[Any, Any, Any], waiting_for: Any
+) -> Generator[Any, Any, Any]:
+    """Drive a coroutine that was already stepped once; a plain `await` of it is not possible any more."""
+    while True:
+        try:
+            value = yield waiting_for
+        except BaseException as error:
+            try:
+                waiting_for = context.run(coroutine.throw, error)
+            except StopIteration as stop:
+                return stop.value
+        else:
+            try:
+                waiting_for = context.run(coroutine.send, value)
+            except StopIteration as stop:
+                return stop.value
