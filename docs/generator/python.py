@@ -9,7 +9,7 @@ from msgspec import structs
 
 import holdfast
 from docs.generator import text
-from holdfast import app as apps
+from holdfast import declare
 from holdfast.clock import MovableClock
 from holdfast.worker.handler import CurrentJob
 from holdfast.worker.worker import Worker
@@ -33,9 +33,9 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
     "For tests": ("MovableClock",),
 }
 MET: dict[str, Any] = {
-    "Queue": apps.Queue,
-    "JobType": apps.JobType,
-    "Using": apps.Using,
+    "Queue": declare.Queue,
+    "JobType": declare.JobType,
+    "Using": declare.Using,
     "Worker": Worker,
     "CurrentJob": CurrentJob,
     "MovableClock": MovableClock,
@@ -233,7 +233,7 @@ def one_member(owner: str, member: str, defined: Any) -> list[str]:
         means = QUEUE_OPTIONS if title == "App.queue" else JOB_OPTIONS
         parts.append(options(means, list(inspect.signature(defined).parameters)[1:], title))
     if title == "JobType.using":
-        parts.append(options(USING_OPTIONS, [*apps.OPTIONS, "connection"], "using"))
+        parts.append(options(USING_OPTIONS, [*declare.OPTIONS, "connection"], "using"))
     return parts
 
 

@@ -1,0 +1,318 @@
+"""Declaring queues and job types, and making jobs of them: what `@queue.job()` gives, checked where it is written."""
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol, overload
+
+import msgspec
+from msgspec import Struct, structs
+
+from holdfast.errors import Invalid
+from holdfast.jobs import retry as retries_
+from holdfast.jobs import throttle, windows
+from holdfast.jobs.job import Job
+from holdfast.jobs.names import check_job_key, check_job_type
+from holdfast.jobs.payload import Signature
+from holdfast.stores.contract import NewJob, QueueDeclared, TypeRow
+from holdfast.worker.handler import ISOLATIONS, Handler
+
+ON_DUPLICATE = ("return", "raise", "replace")
+CRASH_POLICIES = ("rerun", "timeout")
+
+
+class Declares(Protocol):
+    """The App, as far as what is declared in it knows it."""
+
+    payload_limit: int
+
+    def declare(self, job_type: "JobType") -> None: ...
+
+    def redeclare(self) -> None: ...
+
+    def add(self, jobs: Sequence[NewJob], connection: Any = None) -> Sequence[Job]: ...
+
+    def enqueue_many(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[Job]: ...
+
+
+class Queue:
+    """A declared queue: `@queue.job()` makes a function a job type."""
+
+    def __init__(self, app: Declares, declared: QueueDeclared) -> None:
+        self.app = app
+        self.declared = declared
+
+    @property
+    def name(self) -> str:
+        return self.declared.name
+
+    @overload
+    def job(self, function: Callable[..., Any]) -> "JobType": ...
+
+    @overload
+    def job(
+        self,
+        *,
+        name: str | None = None,
+        timeout: float | None = 30,
+        retries: int | None = 3,
+        retry: retries_.Policy | None = None,
+        priority: float = 100,
+        throttle_factor: float = 1,
+        time_windows: Sequence[str] = (),
+        on_crash: str = "rerun",
+        max_crashes: int | None = 3,
+        isolation: str = "thread",
+        labels: Sequence[str] = (),
+    ) -> Callable[[Callable[..., Any]], "JobType"]: ...
+
+    def job(
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        name: str | None = None,
+        timeout: float | None = 30,
+        retries: int | None = 3,
+        retry: retries_.Policy | None = None,
+        priority: float = 100,
+        throttle_factor: float = 1,
+        time_windows: Sequence[str] = (),
+        on_crash: str = "rerun",
+        max_crashes: int | None = 3,
+        isolation: str = "thread",
+        labels: Sequence[str] = (),
+    ) -> Any:
+        """Make a function a job type of this queue."""
+        options = TypeOptions(
+            timeout,
+            retries,
+            retry,
+            priority,
+            throttle_factor,
+            tuple(time_windows),
+            on_crash,
+            max_crashes,
+            isolation,
+            tuple(labels),
+        )
+
+        def decorate(function: Callable[..., Any]) -> JobType:
+            return JobType(self, function, name, options)
+
+        return decorate if function is None else decorate(function)
+
+
+class TypeOptions(Struct, frozen=True):
+    """What `@queue.job(…)` was given."""
+
+    timeout: float | None
+    retries: int | None
+    retry: Any
+    priority: float
+    throttle_factor: float
+    time_windows: tuple[str, ...]
+    on_crash: str
+    max_crashes: int | None
+    isolation: str
+    labels: tuple[str, ...]
+
+
+class JobType:
+    """A function that can be enqueued. Called directly, it is the function."""
+
+    def __init__(self, queue: Queue, function: Callable[..., Any], name: str | None, options: TypeOptions) -> None:
+        self.app = queue.app
+        self.queue = queue
+        self.name = check_job_type(name or getattr(function, "__name__", ""))
+        self.options = options
+        self._check_options()
+        self.signature = Signature.of(function)
+        self.handler = Handler(self.name, function, self.signature, options.isolation)
+        self._row: TypeRow | None = None
+        self.app.declare(self)
+        self.__doc__ = function.__doc__
+
+    def _check_options(self) -> None:
+        options, what = self.options, f"job type `{self.name}`"
+        timeout_of(options.timeout, what)
+        retries_of(options.retries, what)
+        number(options.priority, f"{what}: priority")
+        throttle.check_factor(options.throttle_factor, self.queue.declared.throttle_limit)
+        windows.parse_all(options.time_windows)
+        if options.on_crash not in CRASH_POLICIES:
+            raise Invalid(f"{what}: on_crash={options.on_crash!r}; it may be {' or '.join(map(repr, CRASH_POLICIES))}.")
+        if options.on_crash == "timeout" and options.timeout is None:
+            raise Invalid(
+                f"{what}: on_crash='timeout' with timeout=None would leave a crashed job running for ever. Give it a timeout."
+            )
+        if options.max_crashes is not None and (not isinstance(options.max_crashes, int) or options.max_crashes < 1):
+            raise Invalid(f"{what}: max_crashes={options.max_crashes!r}; give a whole number, 1 or more, or None.")
+        if options.isolation not in ISOLATIONS:
+            raise Invalid(f"{what}: isolation={options.isolation!r}; it may be {' or '.join(map(repr, ISOLATIONS))}.")
+        if options.retry is not None and not isinstance(options.retry, retries_.Policy):
+            raise Invalid(f"{what}: retry={options.retry!r}; give Fixed(…), Linear(…), Exponential(…) or Adaptive(…).")
+
+    def row(self) -> TypeRow:
+        """The type as it is registered."""
+        if self._row is None:
+            options, handler = self.options, self.handler
+            self._row = TypeRow(
+                job_type=self.name,
+                queue=self.queue.name,
+                default_timeout=options.timeout,
+                default_priority=options.priority,
+                default_throttle_factor=options.throttle_factor,
+                default_time_windows=options.time_windows,
+                default_retries=options.retries,
+                retry=retries_.encode(options.retry),
+                on_crash=options.on_crash,
+                max_crashes=options.max_crashes,
+                has_handler=True,
+                has_retry_handler=handler.retry_handler is not None,
+                has_response_handler=handler.response_handler is not None,
+                schema=msgspec.json.encode(self.signature.schema(), order="deterministic").decode(),
+                labels=options.labels,
+            )
+        return self._row
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.handler.function(*args, **kwargs)
+
+    def using(self, **options: Any) -> "Using":
+        """The type with options for the jobs made through it."""
+        return Using(self, options)
+
+    def new(self, *args: Any, **kwargs: Any) -> NewJob:
+        """A job for `app.enqueue_many`, checked but not stored."""
+        return self.using().new(*args, **kwargs)
+
+    def enqueue(self, *args: Any, **kwargs: Any) -> Job:
+        """Store a job that calls the function with these arguments; `Invalid` if they do not fit its annotations."""
+        return self.using().enqueue(*args, **kwargs)
+
+    async def aenqueue(self, *args: Any, **kwargs: Any) -> Job:
+        """`enqueue` for the event loop; concurrent ones share a commit."""
+        return await self.using().aenqueue(*args, **kwargs)
+
+    def enqueue_many(self, payloads: Sequence[Mapping[str, Any]]) -> list[Job]:
+        return self.using().enqueue_many(payloads)
+
+    def retry_handler(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Always asked on an error: `(job, error)` → `Retry`, `GIVE_UP`, or None for the type's policy (R5)."""
+        self.handler.retry_handler = function
+        self._row = None
+        self.app.redeclare()
+        return function
+
+
+class Using:
+    """A job type with options."""
+
+    def __init__(self, job_type: JobType, options: dict[str, Any]) -> None:
+        self.job_type = job_type
+        self.connection = options.pop("connection", None)
+        self.options = options
+        self._template = new_job(job_type.row(), "{}", options)
+
+    def new(self, *args: Any, **kwargs: Any) -> NewJob:
+        text = self.job_type.signature.check(args, kwargs, limit=self.job_type.app.payload_limit)
+        return structs.replace(self._template, payload=text)
+
+    def enqueue(self, *args: Any, **kwargs: Any) -> Job:
+        return self.job_type.app.add([self.new(*args, **kwargs)], self.connection)[0]
+
+    async def aenqueue(self, *args: Any, **kwargs: Any) -> Job:
+        """`enqueue` for the event loop; concurrent ones share a commit."""
+        new = self.new(*args, **kwargs)
+        return (await asyncio.to_thread(self.job_type.app.add, [new], self.connection))[0]
+
+    def enqueue_many(self, payloads: Sequence[Mapping[str, Any]]) -> list[Job]:
+        """All of them or none."""
+        return self.job_type.app.enqueue_many([self.new(**payload) for payload in payloads], connection=self.connection)
+
+
+OPTIONS = (
+    "job_key",
+    "scheduled_run_time",
+    "delay",
+    "priority",
+    "timeout",
+    "throttle_factor",
+    "time_windows",
+    "expires",
+    "on_duplicate",
+    "retries",
+)
+
+
+def new_job(row: TypeRow, text: str, options: Mapping[str, Any]) -> NewJob:
+    """A job of a type with its own options over the type's defaults, all checked."""
+    what = f"job type `{row.job_type}`"
+    for name in options:
+        if name not in OPTIONS:
+            raise Invalid(f"{what}: unknown option {name!r}; known are {', '.join((*OPTIONS, 'connection'))}.")
+    get = options.get
+    wanted, delay = moment_of(get("scheduled_run_time"), "scheduled_run_time"), get("delay")
+    if delay is not None:
+        if wanted is not None:
+            raise Invalid(f"{what}: give delay or scheduled_run_time, not both.")
+        delay = delay.total_seconds() if isinstance(delay, timedelta) else number(delay, f"{what}: delay")
+        if not 0 <= delay <= retries_.LONGEST:
+            raise Invalid(f"{what}: delay={delay!r}; give seconds from 0 to ten years.")
+    on_duplicate = get("on_duplicate", "return")
+    if on_duplicate not in ON_DUPLICATE:
+        raise Invalid(f"{what}: on_duplicate={on_duplicate!r}; it may be {', '.join(map(repr, ON_DUPLICATE))}.")
+    zones = get("time_windows", row.default_time_windows)
+    windows.parse_all(zones)
+    factor = get("throttle_factor", row.default_throttle_factor)
+    throttle.check_factor(factor, 0)
+    return NewJob(
+        queue=row.queue,
+        job_type=row.job_type,
+        payload=text,
+        job_key=check_job_key(get("job_key")),
+        priority=number(get("priority", row.default_priority), f"{what}: priority"),
+        timeout=timeout_of(get("timeout", row.default_timeout), what),
+        throttle_factor=float(factor),
+        retries=retries_of(get("retries", row.default_retries), what),
+        time_windows=tuple(zones),
+        scheduled_run_time=wanted,
+        delay=delay,
+        expires_time=moment_of(get("expires"), "expires"),
+        on_duplicate=on_duplicate,
+    )
+
+
+def number(value: Any, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise Invalid(f"{what}={value!r}; give a finite number.")
+    return float(value)
+
+
+def timeout_of(value: Any, what: str) -> float | None:
+    if value is None:
+        return None
+    seconds = number(value, f"{what}: timeout")
+    if seconds <= 0:
+        raise Invalid(f"{what}: timeout={value!r}; give seconds above 0, or None for no limit.")
+    return seconds
+
+
+def retries_of(value: Any, what: str) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise Invalid(f"{what}: retries={value!r}; give a whole number, 0 or more, or None for no limit.")
+    return None if value is None else int(value)
+
+
+def moment_of(value: Any, what: str) -> datetime | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.tzinfo is None or value.utcoffset() is None:
+        raise Invalid(
+            f"{what}={value!r} must be an aware datetime; give it a time zone, for example datetime.now(UTC)."
+        )
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise Invalid(f"{what}={value!r} is outside the years 1 to 9999 in UTC; give a moment inside them.") from None
