@@ -31,7 +31,9 @@ def one_of_each(store: Store) -> list[int]:
 
 
 @pytest.mark.claim("J3")
-def test_jobs_of_every_outcome_move_a_week_after_their_end(store: Store, sql: RawSql, clock: MovableClock, url: str, instance: str) -> None:
+def test_jobs_of_every_outcome_move_a_week_after_their_end(
+    store: Store, sql: RawSql, clock: MovableClock, url: str, instance: str
+) -> None:
     ids = one_of_each(store)
     living = add(store)
     before = {job_id: (store.get(job_id), store.history(job_id), store.attempts(job_id)) for job_id in ids}
@@ -80,12 +82,29 @@ def test_an_archived_row_cannot_be_changed_by_sql(store: Store, sql: RawSql) -> 
     store.archive(-1)
     before = sql("select * from {archive} order by id")
 
-    for table in ["{archive}", "{archive_default}"] if sql.postgres else ["{archive}"]:
+    for table in ["{archive}", "{archive_2026_01}"] if sql.postgres else ["{archive}"]:
         for column in before[0]:
             with sql.refused("an archived job never changes"):
                 sql(f"update {table} set {column} = {column}")
 
     assert sql("select * from {archive} order by id") == before
+
+
+def test_each_month_has_a_partition_of_its_own(store: Store, clock: MovableClock, sql: RawSql) -> None:
+    """So that letting go of a month is a DROP (PostgreSQL)."""
+    worker = WorkerByHand(store)
+    for _ in range(3):
+        add(store)
+        worker.succeed(worker.claim_one())
+        clock.advance(31 * 86400)
+    assert store.archive(0) == 3
+    if sql.postgres:
+        months = sql("select tableoid::regclass::text as month from {archive} order by id")
+        assert [row["month"].strip('"').rpartition("__")[2] for row in months] == [
+            "archive_2026_01",
+            "archive_2026_02",
+            "archive_2026_03",
+        ]
 
 
 def test_a_job_is_not_archived_for_an_end_that_was_only_reported(store: Store, clock: MovableClock) -> None:

@@ -1098,6 +1098,7 @@ class SqlStore(ABC):
             moved = 0
             for row in self.rows("old_ended", {"before": before, "limit": BATCH}):
                 params = {"ids": row["ids"], "now": self.time(now), "before": before}
+                self.make_room_in_archive(self._known(row["end_time"]))
                 moved += self.run("to_archive", params, row["queue"])
                 self.run("drop_archived", params, row["queue"])
                 self.run("drop_dead", params)
@@ -1106,6 +1107,10 @@ class SqlStore(ABC):
                     break
             self.run("forget_workers", {"before": self.time(now - timedelta(days=7))})
             return moved
+
+    @abstractmethod
+    def make_room_in_archive(self, end_time: datetime) -> None:
+        """For jobs that ended at this time, where the archive has parts."""
 
     def tidy(self) -> str | None:
         """What the database needs from time to time; a sentence if something is wrong."""

@@ -55,6 +55,7 @@ class PostgresStore(SqlStore):
         self.lock = self.connection.lock
         self._filled: dict[tuple[str, str], str] = {}
         self._told: dict[str, float] = {}
+        self._months: set[datetime] = set()  # that this transaction knows the archive to have partitions for
         self._now: datetime | None = None
 
     def another(self, patience: float | None = None) -> "PostgresStore":
@@ -134,8 +135,7 @@ class PostgresStore(SqlStore):
         self.run("patient_lock")
         literals = {"queue_name": "'" + queue.name + "'"}
         for name in ("create_queue_table", "create_queue_key", "create_queue_check", "attach_queue", "refuse_truncate"):
-            text = queryfile.fill(STATEMENTS[name], self.instance, queue.table_name, literals)
-            self.connection.database.execute(text.encode(), prepare=False)
+            self._defined(name, literals, queue.table_name)
         params = {"name": queue.name, "table_name": queue.table_name, "claim_order": queue.claim_order}
         self.run("add_queue", {**params, "declared_limit": queue.throttle_limit, "now": now})
 
@@ -209,6 +209,7 @@ class PostgresStore(SqlStore):
         with self._translated(), self.connection.transaction():
             if self.connection.depth == 1:
                 self._now = None
+                self._months.clear()
             yield
 
     @contextmanager
@@ -262,6 +263,26 @@ class PostgresStore(SqlStore):
             yield
 
     lone_write = lone
+
+    def make_room_in_archive(self, end_time: datetime) -> None:
+        """The partition of the month; made by one archiver at a time."""
+        first = datetime(end_time.year, end_time.month, 1, tzinfo=UTC)
+        if first in self._months:
+            return
+        after = datetime(end_time.year + end_time.month // 12, end_time.month % 12 + 1, 1, tzinfo=UTC)
+        month = queryfile.quoted(f"{self.instance}__archive_{first:%Y_%m}")
+        literals = {"month": month, "month_text": f"'{month}'", "first": f"'{first}'", "next": f"'{after}'"}
+        self.run("lock_set_up")
+        found = self._defined("has_month", literals).fetchall()
+        if not found[0][0]:
+            self._defined("create_month", literals)
+            self._defined("attach_month", literals)
+        self._months.add(first)
+
+    def _defined(self, name: str, literals: Mapping[str, str], table: str = "") -> psycopg.Cursor[Any]:
+        """A statement with names that are not the instance's or a queue's; run once, so not prepared."""
+        text = queryfile.fill(STATEMENTS[name], self.instance, table, literals)
+        return self.connection.database.execute(text.encode(), prepare=False)
 
     def tidy(self) -> str | None:
         """Vacuum the tables that claims leave dead entries in: autovacuum looks only once a minute."""

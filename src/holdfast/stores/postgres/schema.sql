@@ -94,39 +94,6 @@ CREATE TABLE holdfast__archive (
 )
 PARTITION BY RANGE (end_time);
 
-CREATE TABLE holdfast__archive_default (
-    id bigint NOT NULL,
-    queue text NOT NULL COLLATE pg_catalog."C",
-    job_type text NOT NULL COLLATE pg_catalog."C",
-    job_key text COLLATE pg_catalog."C",
-    create_time timestamp with time zone NOT NULL,
-    retry_of bigint,
-    priority double precision NOT NULL,
-    throttle_factor double precision NOT NULL,
-    timeout double precision,
-    retries integer,
-    time_windows text,
-    expires_time timestamp with time zone,
-    payload text NOT NULL,
-    scheduled_run_time timestamp with time zone NOT NULL,
-    update_time timestamp with time zone NOT NULL,
-    start_time timestamp with time zone,
-    end_time timestamp with time zone,
-    state text NOT NULL,
-    situation text,
-    outcome text,
-    attempt integer NOT NULL,
-    failures integer NOT NULL,
-    losses integer NOT NULL,
-    crashes integer NOT NULL,
-    execution_time double precision,
-    total_time double precision NOT NULL,
-    worker bigint,
-    result text,
-    error text NOT NULL,
-    archive_time timestamp with time zone NOT NULL
-);
-
 CREATE TABLE holdfast__attempt (
     job bigint NOT NULL,
     attempt integer NOT NULL,
@@ -394,8 +361,6 @@ END),
 )
 WITH (fillfactor='40', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
 
-ALTER TABLE ONLY holdfast__archive ATTACH PARTITION holdfast__archive_default DEFAULT;
-
 ALTER TABLE ONLY holdfast__job ATTACH PARTITION holdfast_work FOR VALUES IN ('work');
 
 ALTER TABLE ONLY __holdfast_instance
@@ -451,11 +416,7 @@ ALTER TABLE ONLY holdfast_work
 
 CREATE INDEX holdfast__archive_id_idx ON ONLY holdfast__archive USING btree (id);
 
-CREATE INDEX holdfast__archive_default_id_idx ON holdfast__archive_default USING btree (id);
-
 CREATE INDEX holdfast__archive_job_type_id_idx ON ONLY holdfast__archive USING btree (job_type, id);
-
-CREATE INDEX holdfast__archive_default_job_type_id_idx ON holdfast__archive_default USING btree (job_type, id);
 
 CREATE INDEX holdfast__audit_job_idx ON holdfast__audit USING btree (job) WHERE (job IS NOT NULL);
 
@@ -464,10 +425,6 @@ CREATE INDEX holdfast__job_job_type_job_key_id_idx ON ONLY holdfast__job USING b
 CREATE INDEX holdfast__ready_closes_time_idx ON holdfast__ready USING btree (closes_time) WHERE (closes_time IS NOT NULL);
 
 CREATE INDEX holdfast_work_job_type_job_key_id_idx ON holdfast_work USING btree (job_type, job_key, id) WHERE (job_key IS NOT NULL);
-
-ALTER INDEX holdfast__archive_id_idx ATTACH PARTITION holdfast__archive_default_id_idx;
-
-ALTER INDEX holdfast__archive_job_type_id_idx ATTACH PARTITION holdfast__archive_default_job_type_id_idx;
 
 ALTER INDEX holdfast__job_job_type_job_key_id_idx ATTACH PARTITION holdfast_work_job_type_job_key_id_idx;
 

@@ -233,6 +233,9 @@ class SqliteStore(SqlStore):
             seen, self._data_version = self._data_version, version
         return bool(version != seen)
 
+    def make_room_in_archive(self, end_time: datetime) -> None:
+        """Here the archive is one table."""
+
     # Adding
 
     def insert(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
@@ -308,8 +311,9 @@ class SqliteStore(SqlStore):
         """In the caller's transaction: on this store's own connection, or on an apsw connection to the same file."""
         if not isinstance(connection, apsw.Connection):
             raise Invalid(
-                f"connection= is a {type(connection).__module__}.{type(connection).__qualname__}, but this instance lives in an SQLite file. Use `with "
-                "app.transaction() as connection:` or an apsw connection to the same file: two SQLite libraries in one process drop each other's locks."
+                f"connection= is a {type(connection).__module__}.{type(connection).__qualname__}, but this instance lives in an "
+                "SQLite file. Use `with app.transaction() as connection:` or an apsw connection to the same file: two SQLite "
+                "libraries in one process drop each other's locks."
             )
         if connection is self.connection.database:
             return self.insert(jobs)

@@ -251,11 +251,11 @@ create table {ended} (
   ids bigint[] not null
 ) with (autovacuum_vacuum_scale_factor = 0.05);
 
+-- By month of the end, so that letting go of old jobs is a DROP; the archiver makes a month's partition before its first row.
 create table {archive} (like {job}, archive_time timestamptz not null) partition by range (end_time);
 create function {archive_refuse}() returns trigger language plpgsql as $$
 begin raise exception 'job %: an archived job never changes', old.id using errcode = 'integrity_constraint_violation'; end $$;
 create trigger law_archive before update on {archive} for each row execute function {archive_refuse}();
-create table {archive_default} partition of {archive} default;
 create index on {archive} (id);
 create index on {archive} (job_type, id);
 create index on {job} (job_type, job_key, id) where job_key is not null;

@@ -101,7 +101,16 @@ select unnest(ids) as id from {lease};
 select max(id) as last from {job};
 
 -- name: old_ended
-select id, queue, ids from {ended} where end_time < :before order by id limit :limit;
+select id, end_time, queue, ids from {ended} where end_time < :before order by id limit :limit;
+
+-- name: has_month
+select count(*) as found from pg_class where oid = to_regclass({month_text});
+
+-- name: create_month
+create table {month} (like {archive} including all);
+
+-- name: attach_month
+alter table {archive} attach partition {month} for values from ({first}) to ({next});
 
 -- name: to_archive
 insert into {archive} select *, :now::timestamptz from {queue_table} where id = any(:ids::bigint[]) and state = 'final' and end_time < :before;

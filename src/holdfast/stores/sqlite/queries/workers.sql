@@ -98,7 +98,7 @@ select value as id from {lease}, json_each(ids);
 select last from {sequence};
 
 -- name: old_ended
-select id, queue, ids from {ended} where end_time < :before order by id limit :limit;
+select id, end_time, queue, ids from {ended} where end_time < :before order by id limit :limit;
 
 -- name: to_archive
 insert into {archive} select *, :now from {queue_table} where id in (select value from json_each(:ids)) and state = 'final' and end_time < :before on conflict do nothing;
