@@ -15,16 +15,51 @@ APP = {
     *("run_until_idle", "worker", "run_worker", "close"),
 }
 JOB = {
-    *("id", "job_type", "job_key", "queue", "state", "status", "outcome", "payload", "result", "error", "attempt", "failures"),
-    *("priority", "timeout", "throttle_factor", "time_windows", "scheduled_run_time", "create_time", "update_time", "start_time"),
-    *("end_time", "execution_time", "progress", "duplicate", "refresh", "wait", "unwrap", "aunwrap", "history", "attempts"),
+    *(
+        "id",
+        "job_type",
+        "job_key",
+        "queue",
+        "state",
+        "status",
+        "outcome",
+        "payload",
+        "result",
+        "error",
+        "attempt",
+        "failures",
+    ),
+    *(
+        "priority",
+        "timeout",
+        "throttle_factor",
+        "time_windows",
+        "scheduled_run_time",
+        "create_time",
+        "update_time",
+        "start_time",
+    ),
+    *(
+        "end_time",
+        "execution_time",
+        "progress",
+        "duplicate",
+        "refresh",
+        "wait",
+        "unwrap",
+        "aunwrap",
+        "history",
+        "attempts",
+    ),
 }
 
 
 def test_the_package_exports_these_names_and_no_others() -> None:
     assert set(holdfast.__all__) == NAMES
     assert len(holdfast.__all__) == len(NAMES)
-    public = {name for name, value in vars(holdfast).items() if not name.startswith("_") and not inspect.ismodule(value)}
+    public = {
+        name for name, value in vars(holdfast).items() if not name.startswith("_") and not inspect.ismodule(value)
+    }
     assert public == NAMES
 
 
@@ -32,7 +67,15 @@ def test_apps_and_jobs_have_the_pinned_verbs_and_fields() -> None:
     assert {name for name in APP if not hasattr(holdfast.App, name)} == set()
     assert {name for name in JOB if not hasattr(holdfast.Job, name)} == set()
     assert set(holdfast.Move.__struct_fields__) == {"time", "from_state", "to_state", "attempt", "cause", "actor"}
-    assert set(holdfast.Attempt.__struct_fields__) == {"attempt", "start_time", "end_time", "outcome", "error", "traceback", "worker"}
+    assert set(holdfast.Attempt.__struct_fields__) == {
+        "attempt",
+        "start_time",
+        "end_time",
+        "outcome",
+        "error",
+        "traceback",
+        "worker",
+    }
 
 
 def test_every_error_has_its_code_and_they_are_a_tree() -> None:

@@ -55,7 +55,18 @@ class ModelJob:
 
     def seen(self) -> dict[str, Any]:
         """What must be the same in a store."""
-        names = ("state", "situation", "attempt", "failures", "losses", "crashes", "scheduled_run_time", "priority", "job_key", "job_type")
+        names = (
+            "state",
+            "situation",
+            "attempt",
+            "failures",
+            "losses",
+            "crashes",
+            "scheduled_run_time",
+            "priority",
+            "job_key",
+            "job_type",
+        )
         told = {name: getattr(self.row, name) for name in names}
         return {**told, "outcome": self.outcome, "error": self.error, "records": self.records}
 
@@ -73,7 +84,11 @@ class Reference:
         """The job's number, and whether it is a duplicate."""
         key, delay, expires = options["job_key"], options["delay"] or 0.0, options["expires_time"]
         for number, job in enumerate(self.jobs):
-            if key is not None and job.row.state is not State.FINAL and (job.row.job_type, job.row.job_key) == (job_type, key):
+            if (
+                key is not None
+                and job.row.state is not State.FINAL
+                and (job.row.job_type, job.row.job_key) == (job_type, key)
+            ):
                 if options["on_duplicate"] == "replace" and job.row.state is State.INITIAL:
                     job.row = self._new_row(number, job_type, key, delay, expires, options)
                     job.parked = False
@@ -81,7 +96,15 @@ class Reference:
         self.jobs.append(ModelJob(self._new_row(len(self.jobs), job_type, key, delay, expires, options)))
         return len(self.jobs) - 1, False
 
-    def _new_row(self, number: int, job_type: str, key: str | None, delay: float, expires: datetime | None, options: dict[str, Any]) -> Row:
+    def _new_row(
+        self,
+        number: int,
+        job_type: str,
+        key: str | None,
+        delay: float,
+        expires: datetime | None,
+        options: dict[str, Any],
+    ) -> Row:
         return Row(
             id=number,
             queue="mail",
@@ -105,7 +128,11 @@ class Reference:
         )
 
     def claim(self, worker: int, types: tuple[str, ...], room: int) -> list[int]:
-        due = [] if self.paused else [job for job in self.jobs if self._due(job) and job.row.job_type in types and not self._expired(job)]
+        due = (
+            []
+            if self.paused
+            else [job for job in self.jobs if self._due(job) and job.row.job_type in types and not self._expired(job)]
+        )
         due.sort(key=lambda job: (job.row.priority, job.row.scheduled_run_time, job.row.id))
         for job in due[:room]:
             started = {"state": State.RUNNING, "situation": Situation.HELD, "attempt": job.row.attempt + 1}
@@ -174,7 +201,11 @@ class Reference:
 
     def end_overdue(self) -> None:
         for job in self.jobs:
-            if job.deadline is not None and job.row.situation is Situation.HELD and timeout_ends(job.row, self.now) <= self.now:
+            if (
+                job.deadline is not None
+                and job.row.situation is Situation.HELD
+                and timeout_ends(job.row, self.now) <= self.now
+            ):
                 self._carry_out(job, Raised(JobError("Timeout", "timeout: not finished after 30 s", "timeout")))
 
     def end_old_aborts(self) -> None:

@@ -174,7 +174,10 @@ def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path, clock: Movable
 
 def test_a_file_locked_by_a_stranger_is_unavailable_after_our_patience(tmp_path: Path, clock: MovableClock) -> None:
     path = tmp_path / "jobs.db"
-    code = f"import sqlite3; c = sqlite3.connect({str(path)!r}, isolation_level=None); c.execute('begin immediate'); print('locked', flush=True); input()"
+    code = (
+        f"import sqlite3; c = sqlite3.connect({str(path)!r}, isolation_level=None); c.execute('begin immediate'); "
+        "print('locked', flush=True); input()"
+    )
     with App(f"sqlite:///{path}", clock=clock, patience=0.1) as own:
         own.queue("mail")
         job = own.enqueue("mail", "send", {})

@@ -20,7 +20,9 @@ class WrongClock(Clock):
 
 
 @pytest.mark.claim("C6")
-def test_on_postgresql_the_databases_clock_decides_and_on_sqlite_the_machines(app: Callable[..., App], url: str) -> None:
+def test_on_postgresql_the_databases_clock_decides_and_on_sqlite_the_machines(
+    app: Callable[..., App], url: str
+) -> None:
     holdfast = app(clock=WrongClock())
 
     @holdfast.queue("mail").job(retries=0)
@@ -62,7 +64,20 @@ def test_every_moment_that_is_stored_is_the_one_that_was_told(store: Store, sql:
     store.leave(WorkerByHand(store).id)
     store.archive(3600)
 
-    tables = ("job", "archive", "worker", "attempt", "audit", "abort", "ended", "dead", "ready", "waiting", "queue", "type")
+    tables = (
+        "job",
+        "archive",
+        "worker",
+        "attempt",
+        "audit",
+        "abort",
+        "ended",
+        "dead",
+        "ready",
+        "waiting",
+        "queue",
+        "type",
+    )
     seen = 0
     for table in tables:
         for row in sql(f"select * from {{{table}}}"):
@@ -102,7 +117,9 @@ def test_update_time_moves_with_every_change_and_create_time_never(store: Store,
 
 
 @pytest.mark.claim("J6")
-def test_scheduled_run_time_is_when_a_job_is_wanted_next_and_in_final_when_it_was_last_wanted(store: Store, clock: MovableClock) -> None:
+def test_scheduled_run_time_is_when_a_job_is_wanted_next_and_in_final_when_it_was_last_wanted(
+    store: Store, clock: MovableClock
+) -> None:
     job = add(store, delay=10)
     worker = WorkerByHand(store)
     wanted = [clock.now() + timedelta(seconds=10)]

@@ -8,7 +8,7 @@ import pytest
 from holdfast import App, Invalid, Retry
 from holdfast.clock import MovableClock
 from holdfast.jobs.job import Outcome, State
-from holdfast.stores.contract import Store
+from holdfast.stores.contract import QueueDeclared, Store
 from tests.by_hand import WorkerByHand, add
 from tests.raw_sql import RawSql
 
@@ -108,8 +108,6 @@ def test_a_job_that_started_in_time_may_end_after_its_expiry(store: Store, clock
 def test_a_change_of_the_queues_order_does_not_make_it_forget_expiries(
     store: Store, instance: str, clock: MovableClock
 ) -> None:
-    from holdfast.stores.contract import QueueDeclared
-
     job = add(store, expires_time=clock.now() + timedelta(seconds=60))
     store.register([QueueDeclared("mail", f"{instance}_mail", "schedule")], [])
     clock.advance(61)

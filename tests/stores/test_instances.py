@@ -1,5 +1,6 @@
 """Q1: instances share a database without touching one another, and every table has one owner."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -7,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from holdfast import App, Conflict, Invalid, Unavailable
 from holdfast.clock import MovableClock
 from holdfast.stores import migrate, queryfile
 from holdfast.stores.open import open_store
+from tests.by_hand import WorkerByHand
 from tests.conftest import names
 from tests.invariants import check_invariants
 from tests.raw_sql import RawSql
@@ -108,8 +111,6 @@ def test_instances_in_one_database_do_not_touch_each_other(app: Make, url: str, 
 
 
 def test_a_worker_of_one_instance_is_nobody_to_another(app: Make, other: str) -> None:
-    from tests.by_hand import WorkerByHand
-
     one, two = app(), app(other)
     declared(one).enqueue("a")
     declared(two).enqueue("b")
@@ -244,10 +245,6 @@ def test_a_job_type_has_letters_digits_and_a_few_signs(app: Make, job_type: Any)
 
 
 def test_a_database_may_be_named_by_a_mapping_or_json(app: Make, url: str, instance: str) -> None:
-    import json
-
-    from psycopg.conninfo import conninfo_to_dict
-
     if url.startswith("sqlite"):
         config: dict[str, Any] = {"engine": "sqlite", "database": url.removeprefix("sqlite:///")}
     else:

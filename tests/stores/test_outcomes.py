@@ -1,6 +1,7 @@
 """J4, J7, J8, R2, R7: how a job ends, what is stored with it, and in which words it reads."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from holdfast import WAIT, App, Failed, JobFailed, Retry, Snooze
 from holdfast.clock import MovableClock
 from holdfast.jobs.job import JobError, Outcome, Situation, State
-from holdfast.jobs.states import STATUS, TASK_STATE
+from holdfast.jobs.states import STATUS, TASK_STATE, Raised
 from holdfast.stores.contract import Store
 from tests.by_hand import WorkerByHand, add, error
 from tests.raw_sql import RawSql
@@ -149,8 +150,6 @@ def test_no_error_is_stored_as_the_word_none_and_reads_as_none(store: Store, sql
     worker.fail(call)
     assert stored()[1] == error()
     assert str(store.get(job.id).error) == "it broke"
-    import json
-
     assert json.loads(stored()[0]) == {"type": "ValueError", "message": "it broke", "kind": "exception"}
     clock.advance(60)
     call = worker.claim_one()
@@ -166,8 +165,6 @@ def test_an_error_whose_message_is_none_is_still_an_error(store: Store) -> None:
     add(store, retries=0)
     worker = WorkerByHand(store)
     call = worker.claim_one()
-    from holdfast.jobs.states import Raised
-
     worker.tell(call, Raised(JobError("E", "NONE", "exception")))
 
     assert str(store.get(call.id).error) == "NONE"

@@ -96,7 +96,8 @@ def test_the_job_types_of_a_queue_are_registered_in_the_database(app: Make) -> N
     @holdfast.queue("mail").job
     def scan() -> None: ...
 
-    types = app().store.types() if holdfast.store else {}
+    holdfast.find()
+    types = app().store.types()
     assert {name: row.queue for name, row in types.items()} == {"send": "mail", "scan": "mail"}
 
 
@@ -113,7 +114,8 @@ def test_a_type_keeps_its_defaults_and_what_it_has(app: Make) -> None:
     options |= {"time_windows": ["01:00-02:00"], "on_crash": "timeout", "max_crashes": 9, "labels": ["gpu"]}
     send = declared(holdfast, **options)
 
-    row = app().store.types().get("send") or holdfast.store.types()["send"]
+    holdfast.find()
+    row = app().store.types()["send"]
 
     assert (row.default_timeout, row.default_retries, row.default_priority, row.default_throttle_factor) == (
         5.5,

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as some
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from holdfast import IllegalMove
 from holdfast.clock import MovableClock
@@ -45,7 +53,14 @@ class Side:
         self.workers: list[WorkerByHand] = []
         self.calls: dict[tuple[int, int], Claimed] = {}
         rows = [
-            TypeRow(name, "mail", retry=encode(rules.policy), on_crash=rules.on_crash, max_crashes=rules.max_crashes, has_retry_handler=rules.has_retry_handler)
+            TypeRow(
+                name,
+                "mail",
+                retry=encode(rules.policy),
+                on_crash=rules.on_crash,
+                max_crashes=rules.max_crashes,
+                has_retry_handler=rules.has_retry_handler,
+            )
             for name, rules in RULES.items()
         ]
         store.set_up()
@@ -63,12 +78,27 @@ class Side:
     def seen(self) -> list[dict[str, Any]]:
         found: dict[int, Job] = {job.id: job for job in self.store.find(Filter(limit=10_000, archive=True))}
         kept: dict[int, int] = {}
-        for row in self.store.connection.database.execute(f'select job, count(*) from "{self.instance}__attempt" group by 1'):  # type: ignore[attr-defined]
+        for row in self.store.connection.database.execute(
+            f'select job, count(*) from "{self.instance}__attempt" group by 1'
+        ):  # type: ignore[attr-defined]
             kept[row[0]] = row[1]
-        names = ("state", "situation", "attempt", "failures", "losses", "crashes", "scheduled_run_time", "priority", "job_key", "job_type")
+        names = (
+            "state",
+            "situation",
+            "attempt",
+            "failures",
+            "losses",
+            "crashes",
+            "scheduled_run_time",
+            "priority",
+            "job_key",
+            "job_type",
+        )
         names += ("outcome", "error")
         assert sorted(found) == self.ids
-        return [{**{name: getattr(found[id_], name) for name in names}, "records": kept.get(id_, 0)} for id_ in self.ids]
+        return [
+            {**{name: getattr(found[id_], name) for name in names}, "records": kept.get(id_, 0)} for id_ in self.ids
+        ]
 
 
 class Histories(RuleBasedStateMachine):
@@ -163,7 +193,11 @@ class Histories(RuleBasedStateMachine):
         number = open_[which % len(open_)]
         job = self.model.jobs[number]
         assert job.error is not None
-        options: dict[str, Any] = {"retry": {"retry_delay": 5.0}, "give up": {"give_up": True}, "policy": {"by_policy": True}}[answer]
+        options: dict[str, Any] = {
+            "retry": {"retry_delay": 5.0},
+            "give up": {"give_up": True},
+            "policy": {"by_policy": True},
+        }[answer]
         decided, attempt = Decided(job.error, **options), job.row.attempt
         assert self.model.tell(number, attempt, decided)
         for side in self.sides:

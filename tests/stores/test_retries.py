@@ -1,5 +1,6 @@
 """R4, R5: errors, timeouts, and who decides what comes after them."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -275,8 +276,6 @@ def test_a_retry_handler_that_fails_ends_the_job_with_that_error(app: Make, answ
 
 @pytest.mark.claim("R4")
 def test_a_timeout_bounds_an_attempt_and_its_error_names_the_limit(app: Make) -> None:
-    import asyncio
-
     holdfast = app()
 
     @holdfast.queue("mail").job(timeout=0.05, retries=0)

@@ -1,7 +1,6 @@
 """C4, Q4: what nobody would find is found, and put back where it belongs."""
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -228,9 +227,7 @@ def test_jobs_of_a_type_nobody_handles_leave_the_line_and_come_back(
 @pytest.mark.claim("Q4")
 def test_a_worker_that_joins_brings_its_parked_jobs_back(store: Store) -> None:
     job, other = add(store, "print"), add(store)
-    told: list[int] = []
     store.park([])
-    store.listeners.append(lambda: told.append(1))
 
     worker = WorkerByHand(store, ["print"])
 

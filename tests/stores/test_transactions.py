@@ -3,7 +3,8 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,13 @@ Make = Callable[..., App]
 
 class Undone(Exception):
     pass
+
+
+@contextmanager
+def rolled_back() -> Iterator[None]:
+    """What is inside ends by raising `Undone`."""
+    with pytest.raises(Undone):
+        yield
 
 
 def declared(app: App) -> Any:
@@ -117,7 +125,7 @@ def test_enqueues_inside_a_transaction_roll_back_together(app: Make) -> None:
     send = declared(holdfast)
     kept = send.using(job_key="kept").enqueue("x")
 
-    with pytest.raises(Undone), holdfast.transaction():
+    with rolled_back(), holdfast.transaction():
         send.using(job_key="k").enqueue("a")
         send.enqueue_many([{"to": "b"}])
         send.using(job_key="kept", priority=1, on_duplicate="replace").enqueue("y")
@@ -135,7 +143,7 @@ def test_the_callers_own_tables_are_in_the_same_transaction(app: Make, sql: RawS
     send.enqueue("before")
     sql(f"create table {sql.instance}_orders (number int)")
 
-    with pytest.raises(Undone), holdfast.transaction() as connection:
+    with rolled_back(), holdfast.transaction() as connection:
         connection.execute(f"insert into {sql.instance}_orders values (1)")
         send.enqueue("a")
         raise Undone
@@ -168,7 +176,7 @@ def test_transactions_belong_to_their_thread_and_do_not_nest(app: Make, url: str
     send.enqueue("before")
     seen: list[bool] = []
 
-    with pytest.raises(Undone), holdfast.transaction():
+    with rolled_back(), holdfast.transaction():
         with pytest.raises(Invalid, match="do not nest"), holdfast.transaction():
             pass
         if url.startswith("postgresql"):  # SQLite has one writer at a time
@@ -266,10 +274,8 @@ def test_a_connection_to_another_database_is_refused(
 ) -> None:
     send = declared(app())
     send.enqueue("before")
-    if url.startswith("sqlite"):
-        stranger = RawSql(f"sqlite:///{tmp_path}/other.db", "x")
-    else:
-        stranger = RawSql(request.getfixturevalue("postgres").url(), "x")
+    other = f"sqlite:///{tmp_path}/other.db" if url.startswith("sqlite") else request.getfixturevalue("postgres").url()
+    stranger = RawSql(other, "x")
 
     with pytest.raises(Invalid, match="connection= is open on"), stranger.transaction():
         send.using(connection=stranger.connection).enqueue("a")
@@ -327,7 +333,7 @@ def test_in_memory_only_the_apps_own_connection_will_do(clock: MovableClock) -> 
         stranger.execute("begin immediate")
         with pytest.raises(Invalid, match="connection= is open on"):
             send.using(connection=stranger).enqueue("b")
-        with pytest.raises(Undone), holdfast.transaction():
+        with rolled_back(), holdfast.transaction():
             send.enqueue("c")
             raise Undone
         assert [job.payload["to"] for job in holdfast.find()] == ["a"]

@@ -25,7 +25,8 @@ from holdfast.stores.contract import Claimed, Done, NewJob, News, QueueDeclared,
 from holdfast.stores.migrate import Migrations
 from holdfast.stores.postgres.connection import LOST, Connection, check_conninfo, one_line
 from holdfast.stores.postgres.watch import ChannelWatch
-from holdfast.stores.sql import FIRST_OPTION, SqlStore, decode_any, encode_json
+from holdfast.stores.sql import SqlStore
+from holdfast.stores.statements import FIRST_OPTION, decode_any, encode_json
 
 PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 STATEMENTS = {

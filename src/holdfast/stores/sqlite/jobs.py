@@ -21,9 +21,10 @@ from holdfast.jobs.job import Job
 from holdfast.stores import queryfile
 from holdfast.stores.contract import Claimed, Done, NewJob, News, QueueDeclared, Turn, TurnAnswer, Want, Watch
 from holdfast.stores.migrate import Migrations
-from holdfast.stores.sql import FIRST_OPTION, SqlStore, decode_any, encode_json
+from holdfast.stores.sql import SqlStore
 from holdfast.stores.sqlite.connection import Connection, explained
 from holdfast.stores.sqlite.watch import FileWatch
+from holdfast.stores.statements import FIRST_OPTION, decode_any, encode_json
 
 STATEMENTS = queryfile.load("holdfast.stores.sqlite")
 LAW = (

@@ -1,0 +1,229 @@
+"""New jobs: callers that come at the same time share a commit, and a key that is taken gives the job that has it."""
+
+import threading
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import structs
+
+from holdfast.clock import Clock
+from holdfast.errors import DuplicateJob, HoldfastError, Invalid, Unavailable
+from holdfast.jobs import throttle
+from holdfast.jobs.job import Job, State
+from holdfast.jobs.states import (
+    placement,
+)
+from holdfast.stores.changing import Changing
+from holdfast.stores.contract import (
+    NewJob,
+)
+from holdfast.stores.statements import decode_any, encode_json
+
+
+class Adding(Changing):
+    """Adds the verbs that make jobs."""
+
+    def __init__(self, instance: str, clock: Clock) -> None:
+        super().__init__(instance, clock)
+        self._adding: deque[_Adding] = deque()
+        self._adding_lock = threading.Lock()
+        self._led = False  # somebody is storing what was handed in
+
+    def add(self, jobs: Sequence[NewJob], connection: Any = None) -> Sequence[Job]:
+        """Store new jobs, all or none. Callers that come at the same time share one commit."""
+        if connection is not None:
+            return self.add_within(jobs, connection)
+        entry = _Adding(jobs)
+        with self._adding_lock:
+            self._adding.append(entry)
+            lead, self._led = not self._led, True
+        if not lead:
+            lead = entry.wait()
+        if lead:
+            self._lead()
+        if entry.error is not None:
+            raise entry.error
+        return entry.added
+
+    def _lead(self) -> None:
+        """Store what has come in so far; whoever came meanwhile is led by the first of them."""
+        try:
+            with self.lock:
+                self._add_together()
+        finally:
+            with self._adding_lock:
+                self._led = bool(self._adding)
+                if self._adding:
+                    self._adding[0].lead()
+
+    def _add_together(self) -> None:
+        """Everything that callers have handed in so far, in one transaction; one by one if that fails."""
+        with self._adding_lock:
+            entries = list(self._adding)
+            self._adding.clear()
+        try:
+            if len(entries) > 1 and self._added_at_once(entries):
+                return
+            for entry in entries:
+                try:
+                    entry.finish(self.add_batch(entry.jobs))
+                except Exception as error:
+                    entry.fail(error)
+        finally:
+            for entry in entries:
+                entry.fail_if_forgotten()
+
+    def _added_at_once(self, entries: Sequence["_Adding"]) -> bool:
+        """False if something was wrong: one caller's bad row must not fail another's."""
+        try:
+            added = list(self.add_batch([job for entry in entries for job in entry.jobs]))
+        except HoldfastError:
+            return False
+        for entry in entries:
+            entry.finish(added[: len(entry.jobs)])
+            del added[: len(entry.jobs)]
+        return True
+
+    def add_batch(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
+        """All or none, in a transaction of its own."""
+        with self.work():
+            return self.insert(jobs)
+
+    @abstractmethod
+    def insert(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
+        """`add` inside a transaction of this store."""
+
+    @abstractmethod
+    def add_within(self, jobs: Sequence[NewJob], connection: Any) -> Sequence[Job]:
+        """`add` inside the caller's transaction on the caller's connection."""
+
+    def settle_duplicates(self, jobs: Sequence[NewJob], holders: Mapping[tuple[str, str], int]) -> dict[int, Job]:
+        """For each job whose key is held: the job that holds it, as `on_duplicate` wants it. By position."""
+        found: dict[int, Job] = {}
+        for index, new in enumerate(jobs):
+            holder = holders.get((new.job_type, new.job_key)) if new.job_key is not None else None
+            if holder is None:
+                continue
+            if new.on_duplicate == "replace":
+                self._replace(holder, new)
+            found[index] = self.as_duplicate(new, self._get(holder))
+        return found
+
+    def as_duplicate(self, new: NewJob, existing: Job) -> Job:
+        """The living job in place of the new one; `DuplicateJob` if the caller wants to be told so."""
+        if new.on_duplicate == "raise":
+            raise DuplicateJob(
+                f"Job {existing.id} of type `{new.job_type}` with key `{new.job_key}` is still `{existing.state}`. "
+                "Wait for it, or enqueue with on_duplicate='return' or 'replace'.",
+                existing,
+            )
+        return structs.replace(existing, duplicate=True)
+
+    def _replace(self, job_id: int, new: NewJob) -> None:
+        """Other payload, times and options for a job still `initial`; a claim wins over it (Q5)."""
+        self._drop_hints([job_id], unbegun=True)
+        row = self._lock([job_id]).get(job_id)
+        if row is None or row.state is not State.INITIAL:
+            return
+        now = self.now()
+        at, closes = self.placed(new, now)
+        params = {name: getattr(new, name) for name in ("payload", "priority", "throttle_factor", "timeout", "retries")}
+        params["time_windows"] = encode_json(new.time_windows).decode() if new.time_windows else None
+        params |= {"expires_time": self.time(new.expires_time), "scheduled_run_time": self.time(at)}
+        self.run("replace_job", {**params, "id": job_id, "now": self.time(now)}, row.queue)
+        row = structs.replace(row, priority=new.priority, throttle_factor=new.throttle_factor)
+        self._place(row, at, closes, now)
+
+    def placed(self, new: NewJob, now: datetime) -> tuple[datetime, datetime | None]:
+        """When a new job is to start, and until when it may; `Invalid` for one that never could."""
+        throttle.check_factor(new.throttle_factor, self.queue_row(new.queue).throttle_limit)
+        wanted = new.scheduled_run_time
+        if new.delay is not None:
+            wanted = now + timedelta(seconds=new.delay)
+        at, closes = placement(new.time_windows, new.expires_time, wanted, now)
+        if new.expires_time is not None and new.expires_time <= at:
+            raise Invalid(
+                f"{new.job_type}: expires {new.expires_time} is not after its start {at}; the job could never run. Give a later `expires`."
+            )
+        return at, closes
+
+    def job_added(self, new: NewJob, job_id: int, now: datetime, at: datetime) -> Job:
+        """The value of a job that was just stored, without reading it again."""
+        return Job(
+            id=job_id,
+            job_type=new.job_type,
+            job_key=new.job_key,
+            queue=new.queue,
+            state=State.INITIAL,
+            status="pending",
+            situation=None,
+            outcome=None,
+            payload=decode_any(new.payload),
+            result=None,
+            error=None,
+            attempt=0,
+            failures=0,
+            losses=0,
+            crashes=0,
+            retries=new.retries,
+            priority=new.priority,
+            timeout=new.timeout,
+            throttle_factor=new.throttle_factor,
+            time_windows=new.time_windows,
+            scheduled_run_time=at,
+            expires_time=new.expires_time,
+            create_time=now,
+            update_time=now,
+            start_time=None,
+            end_time=None,
+            execution_time=None,
+            total_time=0,
+            worker=None,
+            retry_of=new.retry_of,
+            source=self.source,
+        )
+
+    def retry(self, new: NewJob, actor: str) -> Job:
+        """A new job in place of a final one, and an audit row with the final one that says who wanted it (J11)."""
+        with self.work():
+            job = self.insert([new])[0]
+            self._audit(actor, "retry", job=new.retry_of, queue=new.queue, detail=f"job {job.id}")
+            return job
+
+
+class _Adding:
+    """One caller's jobs on their way into the store."""
+
+    def __init__(self, jobs: Sequence[NewJob]) -> None:
+        self.jobs = jobs
+        self.added: Sequence[Job] = ()
+        self.error: BaseException | None = None
+        self._leads = False
+        self._woken = threading.Event()
+
+    def wait(self) -> bool:
+        """Until it is stored, or until it has to lead (True)."""
+        self._woken.wait()
+        return self._leads
+
+    def lead(self) -> None:
+        self._leads = True
+        self._woken.set()
+
+    def finish(self, added: Sequence[Job]) -> None:
+        self.added = added
+        self._woken.set()
+
+    def fail(self, error: BaseException) -> None:
+        self.error = error
+        self._woken.set()
+
+    def fail_if_forgotten(self) -> None:
+        """The caller who led was interrupted."""
+        if not self._woken.is_set():
+            self.fail(
+                Unavailable("Storing jobs was interrupted in another thread. Nothing of yours was stored; try again.")
+            )

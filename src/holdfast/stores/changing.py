@@ -1,0 +1,281 @@
+"""What happens to jobs: a row is locked, `decide` says what it means, and it is written, or it is stale.
+
+Rules:
+- A job's row is locked before anything is decided about it; hints are dropped before the row is locked, because
+  a claim takes them in that order too.
+- What happens to a job is decided by `holdfast.jobs.states.decide` and by nothing here.
+"""
+
+import random
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec import structs
+
+from holdfast.errors import IllegalMove
+from holdfast.jobs import retry
+from holdfast.jobs.job import AttemptEnd, Job, Outcome, Situation, State
+from holdfast.jobs.states import (
+    Aborted,
+    Change,
+    Decided,
+    Row,
+    Rules,
+    Step,
+    Succeeded,
+    decide,
+)
+from holdfast.stores.contract import (
+    News,
+    Report,
+    TypeRow,
+)
+from holdfast.stores.reading import Reading
+from holdfast.stores.statements import RowDict, decode_words, encode_json, storable, text_of
+
+
+class Changing(Reading):
+    """Adds the verbs that move jobs."""
+
+    def report(self, reports: Sequence[Report]) -> Sequence[Change | None]:
+        """Carry out what happened; None for each report that is stale."""
+        with self.work():
+            return self.apply(reports)
+
+    def apply(self, reports: Sequence[Report]) -> list[Change | None]:
+        """`report` inside a transaction."""
+        if not reports:
+            return []
+        outside = [report.job_id for report in reports if report.attempt is None]
+        if outside:
+            self._drop_hints(outside)
+        locked = self._lock([report.job_id for report in reports])
+        reports = self._heed_aborts(reports)
+        now, types = self.now(), self._read_types()
+        changes: list[Change | None] = []
+        for report in reports:
+            row = locked.get(report.job_id)
+            change = None
+            if row is not None and self._owns(report, row):
+                rules = self._rules(types.get(row.job_type))
+                change = decide(row, report.happening, rules, now, random.random())
+                self._write(change, now, report)
+                locked[report.job_id] = None
+            changes.append(change)
+        self._end_rows(changes, now)
+        return changes
+
+    def _heed_aborts(self, reports: Sequence[Report]) -> Sequence[Report]:
+        """An attempt that somebody wants to end and that ends by itself, though not in success, ends as they want (J10)."""
+        wishes = {
+            row["job"]: row
+            for row in self.rows("aborts_among", {"ids": self.pack([report.job_id for report in reports])})
+        }
+        return [
+            structs.replace(
+                report, happening=Aborted(wishes[report.job_id]["actor"], getattr(report.happening, "seconds", None))
+            )
+            if report.job_id in wishes
+            and report.attempt == wishes[report.job_id]["attempt"]
+            and not isinstance(report.happening, Succeeded | Aborted)
+            else report
+            for report in reports
+        ]
+
+    def _lock(self, ids: Sequence[int]) -> dict[int, Row | None]:
+        return {row["id"]: self._row_of(row) for row in self.rows("lock_jobs", {"ids": self.pack(sorted(set(ids)))})}
+
+    def _row_of(self, row: RowDict) -> Row:
+        return Row(
+            id=row["id"],
+            queue=row["queue"],
+            job_type=row["job_type"],
+            job_key=row["job_key"],
+            state=State(row["state"]),
+            situation=None if row["situation"] is None else Situation(row["situation"]),
+            attempt=row["attempt"],
+            failures=row["failures"],
+            losses=row["losses"],
+            crashes=row["crashes"],
+            retries=row["retries"],
+            timeout=row["timeout"],
+            priority=row["priority"],
+            throttle_factor=row["throttle_factor"],
+            time_windows=() if row["time_windows"] is None else decode_words(row["time_windows"]),
+            scheduled_run_time=self._known(row["scheduled_run_time"]),
+            expires_time=self.moment(row["expires_time"]),
+            start_time=self.moment(row["start_time"]),
+            worker=row["worker"],
+        )
+
+    def _owns(self, report: Report, row: Row) -> bool:
+        """The fence (J5): an attempt's own report counts only while that attempt holds the job."""
+        if report.attempt is None:
+            return True
+        if isinstance(report.happening, Decided) and row.state is State.ERROR:
+            return row.attempt == report.attempt
+        return (row.state, row.attempt, row.situation) == (State.RUNNING, report.attempt, Situation.HELD)
+
+    def _rules(self, declared: TypeRow | None) -> Rules:
+        if declared is None:
+            return Rules()
+        policy = retry.decode(declared.retry)
+        return Rules(policy, declared.on_crash, declared.max_crashes, declared.has_retry_handler)
+
+    def _write(self, change: Change, now: datetime, report: Report) -> None:
+        row = change.row
+        for index, step in enumerate(change.steps):
+            self._move(change, index, now)
+            row_attempt = step.attempt
+        if change.record is not None and not self._plain(change):
+            self._record(change, row_attempt, now)
+        if report.actor is not None:
+            self._audit(report.actor, report.action, job=row.id, attempt=row_attempt, queue=row.queue)
+        if change.undecided:
+            self.run("add_undecided", {"job_type": row.job_type, "id": row.id})
+            self.announce([row.queue])
+        if change.place_time is not None:
+            self._place(row, change.place_time, change.closes_time, now)
+        if change.deadline_time is not None:
+            self.run(
+                "lease_until",
+                {"queue": row.queue, "deadline": self.time(change.deadline_time), "ids": self.pack([row.id])},
+            )
+        if isinstance(report.happening, Decided) and row.state is State.ERROR:
+            self.run("drop_undecided", {"job_type": row.job_type, "id": row.id})
+        if change.final:
+            self.run("drop_abort", {"job": row.id})
+
+    def _plain(self, change: Change) -> bool:
+        return change.record is not None and change.record.end is AttemptEnd.SUCCESS
+
+    def _move(self, change: Change, index: int, now: datetime) -> None:
+        row, step = change.row, change.steps[index]
+        was = change.steps[index - 1] if index else None
+        last = index == len(change.steps) - 1
+        seconds = change.record.seconds if change.record and last else None
+        held = step.situation is Situation.HELD
+        params = {
+            "id": row.id,
+            "was": (was.state if was else row.state).value,
+            "attempt": was.attempt if was else row.attempt,
+            "situation_was": text_of(was.situation if was else row.situation),
+            "state": step.state.value,
+            "situation": text_of(step.situation),
+            "to_attempt": step.attempt,
+            "outcome": text_of(step.outcome),
+            "error": self._stored_error(step),
+            "result": change.result if last else None,
+            "payload": change.payload if last else None,
+            "failures": change.failures if last else row.failures,
+            "losses": change.losses if last else row.losses,
+            "crashes": change.crashes if last else row.crashes,
+            "scheduled_run_time": self.time(change.place_time) if last else None,
+            "worker": None if step.state is State.RUNNING and not held else row.worker,
+            "end_time": self.time(now) if step.state is State.FINAL else None,
+            "seconds": seconds,
+            "now": self.time(now),
+        }
+        if self.run("move", params, row.queue) != 1:
+            raise IllegalMove(
+                f"Job {row.id} changed while its row was locked. This is a defect of Holdfast; please report it."
+            )
+
+    def _stored_error(self, step: Step) -> str | None:
+        """The word NONE or JSON (J4); None for a job that stays in `error` and keeps what it has."""
+        if step.error is not None:
+            return encode_json(step.error).decode()
+        return None if step.state is State.ERROR else "NONE"
+
+    def _record(self, change: Change, attempt: int, now: datetime) -> None:
+        row, record = change.row, change.record
+        assert record is not None
+        self.run(
+            "add_attempt",
+            {
+                "job": row.id,
+                "attempt": attempt,
+                "start_time": self.time(row.start_time) if attempt == row.attempt else None,  # it was never called
+                "now": self.time(now),
+                "outcome": record.end.value,
+                "state": change.steps[-1].state.value,
+                "error": None if record.error is None else encode_json(record.error).decode(),
+                "traceback": None if record.traceback is None else storable(record.traceback),
+                "seconds": record.seconds,
+                "worker": None if row.worker is None or attempt != row.attempt else str(row.worker),
+            },
+        )
+
+    def _end_rows(self, changes: Sequence[Change | None], now: datetime) -> None:
+        """Note what became final, for the archiver and for the list of the dead."""
+        ended: dict[str, list[int]] = {}
+        for change in changes:
+            if change is not None and change.final:
+                ended.setdefault(change.row.queue, []).append(change.row.id)
+                if change.steps[-1].outcome is not Outcome.SUCCESS:
+                    self.run("add_dead", {"now": self.time(now), "id": change.row.id, "queue": change.row.queue})
+        for queue, ids in ended.items():
+            self.run("note_ended", {"now": self.time(now), "queue": queue, "ids": self.pack(ids)})
+            if self.queue_row(queue).throttle_limit >= 1:
+                self.announce([queue])  # an end makes room
+
+    def _place(self, row: Row, at: datetime, closes: datetime | None, now: datetime) -> None:
+        """Into the claim order if its time has come, else among the waiting."""
+        if at > now:
+            params = {"wake_time": self.time(at), "id": row.id, "queue": row.queue, "closes_time": self.time(closes)}
+            self.run("place_waiting", params)
+            self.announce([row.queue])
+            return
+        major, minor = self.rank(row.queue, row.priority, at)
+        params = {"queue": row.queue, "major": major, "minor": minor, "id": row.id, "job_type": row.job_type}
+        params |= {"throttle_factor": row.throttle_factor, "closes_time": self.time(closes), "now": self.time(now)}
+        self.run("place_ready", params)
+        self.announce([row.queue])
+
+    def rank(self, queue: str, priority: float, at: datetime) -> tuple[float, float]:
+        """The two numbers that order due jobs (W2)."""
+        instant = self.instant(at)
+        by_time = self.queue_row(queue).claim_order == "schedule"
+        return (instant, priority) if by_time else (priority, instant)
+
+    def _drop_hints(self, ids: Sequence[int], unbegun: bool = False) -> None:
+        """Before the row is locked, as a claim does it. `unbegun`: only of jobs that are still `initial`."""
+        for row in self.rows("jobs_by_id", {"ids": self.pack(ids)}):
+            if (
+                row["state"] == "final"
+                or row["situation"] in ("held", "waiting")
+                or (unbegun and row["state"] != "initial")
+            ):
+                continue
+            job = self._row_of(row)
+            major, minor = self.rank(job.queue, job.priority, job.scheduled_run_time)
+            self.run("drop_ready", {"queue": job.queue, "id": job.id, "major": major, "minor": minor})
+            self.run("drop_waiting", {"id": job.id, "wake_time": row["scheduled_run_time"]})
+            self.run("drop_parked", {"id": job.id, "job_type": job.job_type})
+            self.run("drop_undecided", {"id": job.id, "job_type": job.job_type})
+
+    def abort(self, job_id: int, actor: str) -> Job:
+        """End the job: at once if nobody holds it, else its worker is asked to (J10)."""
+        with self.work():
+            job = self._get(job_id)
+            if not job.archived:
+                self._drop_hints([job_id])
+                row = self._lock([job_id]).get(job_id)
+                if row is not None and row.situation is Situation.HELD and self._worker_lives(row.worker):
+                    self._ask_to_abort(row, actor)
+                    return self._get(job_id)
+            if job.archived or row is None or row.state is State.FINAL:
+                raise IllegalMove(
+                    f"Job {job_id} is `final` ({job.outcome}) and may not become `running` or `error`: it cannot be aborted."
+                )
+            self.apply([Report(job_id, Aborted(actor), actor=actor, action="abort")])
+            return self._get(job_id)
+
+    def _ask_to_abort(self, row: Row, actor: str) -> None:
+        params = {"job": row.id, "attempt": row.attempt, "worker": row.worker, "actor": actor}
+        self.run("add_abort", {**params, "now": self.time(self.now())})
+        self._audit(actor, "abort", job=row.id, attempt=row.attempt, queue=row.queue)
+        self.tell(News.ABORT)
+
+    def _worker_lives(self, worker: int | None) -> bool:
+        return any(row["id"] == worker for row in self.rows("workers"))

@@ -1,0 +1,158 @@
+"""Queues and job types: what the code declares, and what an operator set."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from holdfast.clock import Clock
+from holdfast.errors import Conflict, NotFound
+from holdfast.jobs.job import Outcome, State
+from holdfast.jobs.states import (
+    STATUS,
+)
+from holdfast.stores.contract import (
+    News,
+    QueueDeclared,
+    QueueRow,
+    TypeRow,
+)
+from holdfast.stores.statements import Statements, decode_words, encode_json
+
+
+class Declared(Statements):
+    """Adds the verbs about queues and types."""
+
+    def __init__(self, instance: str, clock: Clock) -> None:
+        super().__init__(instance, clock)
+        self._queues: dict[str, QueueRow] = {}
+
+    def register(self, queues: Sequence[QueueDeclared], types: Sequence[TypeRow]) -> None:
+        """Store what the code declares, if it differs from what is stored."""
+        with self.work(write=False):
+            stored = {row.name: row for row in self._read_queues()}
+            known = self._read_types()
+        new_queues = [queue for queue in queues if _declared(stored.get(queue.name)) != queue]
+        new_types = [declared for declared in types if known.get(declared.job_type) != declared]
+        if not (new_queues or new_types):
+            return
+        with self.work():
+            now = self.now()
+            stored = {row.name: row for row in self._read_queues()}
+            for queue in new_queues:
+                self._register_queue(queue, stored.get(queue.name), now)
+            for declared in new_types:
+                self.run("put_type", self._type_params(declared, now))
+            self._read_queues()
+
+    def _register_queue(self, queue: QueueDeclared, stored: QueueRow | None, now: datetime) -> None:
+        if stored is None:
+            self.create_queue(queue, now)
+            return
+        if stored.table_name != queue.table_name:
+            raise Conflict(
+                f"Queue `{queue.name}` of instance `{self.instance}` has its jobs in table `{stored.table_name}`, but the "
+                f"table_naming_strategy now says `{queue.table_name}`. Give the old strategy back, or use another instance name."
+            )
+        if _declared(stored) == queue:
+            return
+        params = {"claim_order": queue.claim_order, "declared_limit": queue.throttle_limit, "name": queue.name}
+        self.run("change_queue", params)
+        if stored.claim_order != queue.claim_order:
+            self.run("reorder_ready", {"queue": queue.name})
+
+    @abstractmethod
+    def create_queue(self, queue: QueueDeclared, now: datetime) -> None: ...
+
+    def queues(self) -> Sequence[QueueRow]:
+        with self.lone():
+            return self._read_queues()
+
+    def _read_queues(self) -> list[QueueRow]:
+        found = [QueueRow(**{**row, "paused": bool(row["paused"])}) for row in self.rows("queues")]
+        self._queues = {row.name: row for row in found}
+        return found
+
+    def queue_row(self, name: str) -> QueueRow:
+        """The queue by name, read once and again when it is not known."""
+        row = self._queues.get(name)
+        if row is None:
+            self._read_queues()
+            row = self._queues.get(name)
+        if row is None:
+            raise NotFound(
+                f"There is no queue `{name}` in instance `{self.instance}`. Declare it with app.queue({name!r})."
+            )
+        return row
+
+    def types(self) -> Mapping[str, TypeRow]:
+        with self.work(write=False):
+            return self._read_types()
+
+    def _read_types(self) -> dict[str, TypeRow]:
+        found = {}
+        for row in self.rows("types"):
+            values = {name: row[name] for name in TypeRow.__struct_fields__}
+            for name in ("default_time_windows", "labels"):
+                values[name] = decode_words(values[name])
+            for name in ("has_handler", "has_retry_handler", "has_response_handler"):
+                values[name] = bool(values[name])
+            found[row["job_type"]] = TypeRow(**values)
+        return found
+
+    def _type_params(self, row: TypeRow, now: datetime) -> dict[str, Any]:
+        params = {name: getattr(row, name) for name in TypeRow.__struct_fields__}
+        params["default_time_windows"] = encode_json(row.default_time_windows).decode()
+        params["labels"] = encode_json(row.labels).decode()
+        return {**params, "now": self.time(now)}
+
+    def add_type(self, job_type: str, queue: str) -> TypeRow:
+        """A type met by name: registered under this queue unless it is registered already."""
+        with self.work():
+            self.queue_row(queue)
+            self.run("add_type", {"job_type": job_type, "queue": queue, "now": self.time(self.now())})
+            return self._read_types()[job_type]
+
+    def pause(self, queue: str, paused: bool, actor: str) -> None:
+        with self.work():
+            self.queue_row(queue)
+            self.run("pause_queue", {"name": queue, "paused": paused})
+            self._audit(actor, "pause" if paused else "resume", queue=queue)
+            self._read_queues()
+            self.tell(News.QUEUES)
+
+    def limit(self, queue: str, limit: float | None, actor: str) -> None:
+        with self.work():
+            self.queue_row(queue)
+            self.run("limit_queue", {"name": queue, "set_limit": limit})
+            self._audit(actor, "limit", queue=queue, detail="declared" if limit is None else f"{limit:g}")
+            self._read_queues()
+            self.tell(News.QUEUES)
+
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        """For each queue: how many jobs in each status."""
+        with self.work(write=False):
+            found: dict[str, dict[str, int]] = {row.name: {} for row in self._read_queues()}
+            for row in self.rows("counts"):
+                outcome = None if row["outcome"] is None else Outcome(row["outcome"])
+                status = STATUS[State(row["state"]), outcome]
+                found[row["queue"]][status] = found[row["queue"]].get(status, 0) + row["count"]
+            return found
+
+    def _audit(
+        self,
+        actor: str,
+        action: str,
+        *,
+        job: int | None = None,
+        attempt: int | None = None,
+        queue: str = "",
+        detail: str = "",
+    ) -> None:
+        params = {"actor": actor, "action": action, "job": job, "attempt": attempt, "queue": queue or None}
+        self.run("add_audit", {**params, "detail": detail or None, "now": self.time(self.now())})
+
+
+def _declared(row: QueueRow | None) -> QueueDeclared | None:
+    """The part of a stored queue that the code declares."""
+    return None if row is None else QueueDeclared(row.name, row.table_name, row.claim_order, row.declared_limit)

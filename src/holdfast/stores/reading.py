@@ -1,0 +1,163 @@
+"""Reading jobs: from the row, the attempts' records and the audit."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from holdfast.errors import Invalid, NotFound
+from holdfast.jobs.job import Attempt, AttemptEnd, Job, Move, Outcome, Situation, State
+from holdfast.jobs.states import (
+    STATUS,
+)
+from holdfast.stores.contract import (
+    Filter,
+)
+from holdfast.stores.declared import Declared
+from holdfast.stores.statements import RowDict, decode_any, decode_words, error_of
+
+
+class Reading(Declared):
+    """Adds the verbs that only look."""
+
+    def get(self, job_id: int) -> Job:
+        with self.work(write=False):
+            return self._get(job_id)
+
+    def _get(self, job_id: int) -> Job:
+        if not 0 < job_id < 2**63:
+            raise NotFound(f"There is no job {job_id}: ids are positive 64-bit numbers.")
+        for name in ("job", "archived_job"):
+            for row in self.rows(name, {"id": job_id}):
+                return self.job_of(row)
+        raise NotFound(f"There is no job {job_id} in instance `{self.instance}`.")
+
+    def find(self, wanted: Filter) -> Sequence[Job]:
+        """Newest first."""
+        params = self._filter(wanted)
+        with self.work(write=False):
+            found = [self.job_of(row) for row in self.rows("find_jobs", params)]
+            if wanted.archive:
+                found += [self.job_of(row) for row in self.rows("find_archived", params)]
+                found.sort(key=lambda job: -job.id)
+        return found[: wanted.limit]
+
+    def _filter(self, wanted: Filter) -> dict[str, Any]:
+        names = ("job_type", "job_key", "queue", "state", "before", "limit")
+        params = {**{name: getattr(wanted, name) for name in names}, "outcome": None, "dead": None}
+        if wanted.status is not None:
+            pairs = [pair for pair, status in STATUS.items() if status == wanted.status]
+            if not pairs:
+                raise Invalid(f"status={wanted.status!r}: known are {', '.join(sorted(set(STATUS.values())))}.")
+            if wanted.state not in (None, pairs[0][0]):
+                params["limit"] = 0
+            params["state"] = pairs[0][0].value
+            params["outcome"] = "success" if wanted.status == "completed" else None
+            params["dead"] = True if wanted.status == "dead" else None
+        return params
+
+    def job_of(self, row: RowDict, duplicate: bool = False) -> Job:
+        """The value for a row of a job table or of the archive."""
+        state, outcome = State(row["state"]), None if row["outcome"] is None else Outcome(row["outcome"])
+        return Job(
+            id=row["id"],
+            job_type=row["job_type"],
+            job_key=row["job_key"],
+            queue=row["queue"],
+            state=state,
+            status=STATUS[state, outcome],
+            situation=None if row["situation"] is None else Situation(row["situation"]),
+            outcome=outcome,
+            payload=decode_any(row["payload"]),
+            result=None if row["result"] is None else decode_any(row["result"]),
+            error=error_of(row["error"]),
+            attempt=row["attempt"],
+            failures=row["failures"],
+            losses=row["losses"],
+            crashes=row["crashes"],
+            retries=row["retries"],
+            priority=row["priority"],
+            timeout=row["timeout"],
+            throttle_factor=row["throttle_factor"],
+            time_windows=() if row["time_windows"] is None else decode_words(row["time_windows"]),
+            scheduled_run_time=self._known(row["scheduled_run_time"]),
+            expires_time=self.moment(row["expires_time"]),
+            create_time=self._known(row["create_time"]),
+            update_time=self._known(row["update_time"]),
+            start_time=self.moment(row["start_time"]),
+            end_time=self.moment(row["end_time"]),
+            execution_time=row["execution_time"],
+            total_time=row["total_time"],
+            worker=None if row["worker"] is None else str(row["worker"]),
+            retry_of=row["retry_of"],
+            duplicate=duplicate,
+            archived="archive_time" in row,
+            source=self.source,
+        )
+
+    def _known(self, value: Any) -> datetime:
+        found = self.moment(value)
+        assert found is not None
+        return found
+
+    def attempts(self, job_id: int) -> Sequence[Attempt]:
+        """Every attempt: those with a record, and the last one as the row tells it."""
+        with self.work(write=False):
+            job = self._get(job_id)
+            found = [self._attempt_of(row) for row in self.rows("attempts", {"id": job_id})]
+        if job.attempt > len(found):
+            outcome = AttemptEnd.SUCCESS if job.final else None
+            found.append(Attempt(job.attempt, job.start_time, job.end_time, outcome, None, None, job.worker))
+        return found
+
+    def _attempt_of(self, row: RowDict) -> Attempt:
+        error = None if row["error"] is None else error_of(row["error"])
+        start, end = self.moment(row["start_time"]), self.moment(row["end_time"])
+        return Attempt(row["attempt"], start, end, AttemptEnd(row["outcome"]), error, row["traceback"], row["worker"])
+
+    def history(self, job_id: int) -> Sequence[Move]:
+        """Every move in order, told from the row, the attempts' records and the audit (J9)."""
+        with self.work(write=False):
+            job = self._get(job_id)
+            records = self.rows("attempts", {"id": job_id})
+            audits = self.rows("audits", {"id": job_id})
+        actors = {row["attempt"]: row["actor"] for row in audits if row["action"] == "abort"}
+        moves = [Move(job.create_time, None, State.INITIAL, 0, "enqueued", "app")]
+        for row in records:
+            self._tell_attempt(moves, row, actors)
+        if job.attempt > len(records):
+            worker = f"worker {job.worker}"
+            moves.append(
+                Move(
+                    job.start_time or job.create_time, moves[-1].to_state, State.RUNNING, job.attempt, "claimed", worker
+                )
+            )
+            if job.final:
+                moves.append(
+                    Move(job.end_time or job.update_time, State.RUNNING, State.FINAL, job.attempt, "success", worker)
+                )
+        elif job.final and moves[-1].to_state is not State.FINAL:
+            self._tell_end(moves, job, actors.get(job.attempt, "holdfast"))
+        return moves
+
+    def _tell_end(self, moves: list[Move], job: Job, actor: str) -> None:
+        """The end of a job whose last attempt was over before: it was in `error`, or loose and ended by way of it (J7)."""
+        end, cause = job.end_time or job.update_time, job.error.kind if job.error else "success"
+        if job.error and moves[-1].to_state is State.RUNNING:
+            moves.append(Move(end, State.RUNNING, State.ERROR, job.attempt, cause, actor))
+        moves.append(Move(end, moves[-1].to_state, State.FINAL, job.attempt, cause, actor))
+
+    def _tell_attempt(self, moves: list[Move], row: RowDict, actors: Mapping[int, str]) -> None:
+        attempt, cause, end = row["attempt"], row["outcome"], self._known(row["end_time"])
+        worker = "holdfast" if row["worker"] is None else f"worker {row['worker']}"
+        moves.append(
+            Move(self.moment(row["start_time"]) or end, moves[-1].to_state, State.RUNNING, attempt, "claimed", worker)
+        )
+        actor = actors.get(attempt, worker) if cause == AttemptEnd.ABORTED else worker
+        if cause == AttemptEnd.SUCCESS:
+            moves.append(Move(end, State.RUNNING, State.FINAL, attempt, cause, actor))
+        elif row["error"] is None:
+            moves.append(Move(end, State.RUNNING, State.RUNNING, attempt, cause, actor))
+        else:
+            moves.append(Move(end, State.RUNNING, State.ERROR, attempt, cause, actor))
+            if row["state"] == State.FINAL:
+                moves.append(Move(end, State.ERROR, State.FINAL, attempt, cause, actor))

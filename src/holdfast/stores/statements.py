@@ -1,0 +1,140 @@
+"""What a database has to add to the verbs that both databases speak in the same words."""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.clock import Clock
+from holdfast.jobs.job import JobError, Source
+from holdfast.stores.contract import (
+    News,
+)
+
+RowDict = Mapping[str, Any]
+BATCH = 1000
+FIRST_OPTION = 4  # the options of a NewJob stand behind its queue, type, payload and key
+encode_json = msgspec.json.Encoder().encode
+decode_error = msgspec.json.Decoder(JobError).decode
+decode_any = msgspec.json.Decoder().decode
+decode_words = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+class Statements(ABC):
+    """Statements by name, transactions, and the form of times and lists: what the verbs are made of."""
+
+    pumps = 1
+
+    generation = 1
+
+    source: Source | None = None  # what the job values are to ask for more
+
+    def __init__(self, instance: str, clock: Clock) -> None:
+        self.instance = instance
+        self.clock = clock
+        self.lock = threading.RLock()
+        self.listeners: list[Callable[[], None]] = []
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds to wait for the database before `Unavailable`; None: for ever."""
+        found: float | None = self.connection.patience
+        return found
+
+    @patience.setter
+    def patience(self, seconds: float | None) -> None:
+        self.connection.patience = seconds
+
+    connection: Any
+
+    @abstractmethod
+    def now(self) -> datetime: ...
+
+    def given_now(self) -> datetime | None:
+        """The time to tell a statement; None where the database knows it better."""
+        return self.now()
+
+    @abstractmethod
+    def work(self, write: bool = True) -> AbstractContextManager[None]:
+        """One transaction under this store's lock; `Unavailable` if the database cannot be had."""
+
+    @contextmanager
+    def lone(self) -> Iterator[None]:
+        """For a single statement, which needs no transaction around it."""
+        with self.work(write=False):
+            yield
+
+    @contextmanager
+    def lone_write(self) -> Iterator[None]:
+        with self.work():
+            yield
+
+    @abstractmethod
+    def rows(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> list[dict[str, Any]]: ...
+
+    @abstractmethod
+    def run(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> int: ...
+
+    @abstractmethod
+    def time(self, moment: datetime | None) -> Any: ...
+
+    @abstractmethod
+    def moment(self, value: Any) -> datetime | None: ...
+
+    @abstractmethod
+    def instant(self, at: datetime) -> float:
+        """The moment as the number that stands in `ready`."""
+
+    @abstractmethod
+    def pack(self, ids: Sequence[int]) -> Any: ...
+
+    @abstractmethod
+    def unpack(self, value: Any) -> list[int]: ...
+
+    @abstractmethod
+    def words(self, values: Sequence[str]) -> Any:
+        """A list of words as a parameter."""
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """The caller's own transaction; enqueues inside commit or roll back with it (Q6)."""
+        with self.work():
+            yield None
+
+    @abstractmethod
+    def announce(self, queues: Sequence[str]) -> None:
+        """Jobs became due: tell the workers. Called inside the transaction that made it so."""
+
+    def tell(self, news: News) -> None:
+        """Something the workers should hear of at once."""
+        self.announce(())
+
+    def lock_path(self) -> str | None:
+        """Where a worker keeps a locked file while it lives; None where that tells nothing."""
+        return None
+
+    def changed(self) -> bool:
+        """False only if it is certain that nobody else wrote since the last time it was asked."""
+        return True
+
+    def tidy(self) -> str | None:
+        """What the database needs from time to time; a sentence if something is wrong."""
+        return None
+
+
+def error_of(text: str) -> JobError | None:
+    """The stored form: the word NONE, or JSON (J4)."""
+    return None if text == "NONE" else decode_error(text)
+
+
+def storable(text: str) -> str:
+    """What both databases can keep as text: no NUL, no half of a surrogate pair."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+
+
+def text_of(value: Any) -> str | None:
+    return None if value is None else value.value

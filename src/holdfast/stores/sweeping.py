@@ -1,0 +1,213 @@
+"""The sweeper's verbs: lost workers, passed deadlines, closed windows, missing hints, old jobs."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.jobs.job import JobError, Situation, State
+from holdfast.jobs.states import (
+    Aborted,
+    Expired,
+    HandedBack,
+    Lost,
+    Moved,
+    Raised,
+    Row,
+    timeout_ends,
+)
+from holdfast.stores.adding import Adding
+from holdfast.stores.contract import (
+    Report,
+    TypeRow,
+)
+from holdfast.stores.statements import BATCH, RowDict
+
+
+class Sweeping(Adding):
+    """Adds the verbs that find what nobody looks after."""
+
+    def lose(self, worker: int) -> int:
+        """Call a worker lost: its jobs are loose again, or wait for their timeout (C3). How many jobs it had."""
+        with self.work():
+            if not self.run("leave", {"id": worker, "gone": "lost", "now": self.time(self.now())}):
+                return 0
+            return self._recover(self.rows("leases_of", {"worker": worker}), worker)
+
+    def recover_strays(self) -> int:
+        """Jobs under leases of workers that are gone, however that came."""
+        with self.work():
+            strays = self.rows("stray_leases", {"limit": BATCH})
+            return sum(self._recover([lease], lease["worker"]) for lease in strays)
+
+    def _recover(self, leases: Sequence[RowDict], worker: int) -> int:
+        ids = [job for lease in leases for job in self.unpack(lease["ids"])]
+        reports = [
+            Report(row.id, Lost(), attempt=row.attempt)
+            for row in self._lock(ids).values()
+            if row is not None and row.situation is Situation.HELD and row.worker == worker
+        ]
+        self.apply(reports)
+        for lease in leases:
+            self.run("drop_lease", {"id": lease["id"]})
+        return len(reports)
+
+    def disown(self, worker: int, pump: int, known: Sequence[int]) -> int:
+        """Hand back jobs that were claimed for this pump in a transaction whose answer it never got."""
+        with self.work():
+            leases = [
+                row
+                for row in self.rows("leases_of", {"worker": worker})
+                if row["pump"] == pump and row["id"] not in set(known)
+            ]
+            ids = [job for lease in leases for job in self.unpack(lease["ids"])]
+            held = [
+                row
+                for row in self._lock(ids).values()
+                if row is not None and row.situation is Situation.HELD and row.worker == worker
+            ]
+            self.apply([Report(row.id, HandedBack(), attempt=row.attempt) for row in held])
+            for lease in leases:
+                self.run("drop_lease", {"id": lease["id"]})
+            return len(held)
+
+    def end_overdue(self) -> float | None:
+        """Jobs that nobody holds and whose time is over: the error path. Seconds until the next such moment."""
+        with self.work():
+            now = self.now()
+            leases = self.rows("overdue", {"now": self.time(now), "limit": BATCH})
+            ids = [job for lease in leases for job in self.unpack(lease["ids"])]
+            overdue = [row for row in self._lock(ids).values() if row is not None and self._is_overdue(row, now)]
+            self.apply([self._timed_out(row) for row in overdue])
+            for lease in leases:
+                self.run("drop_lease", {"id": lease["id"]})
+            deadline = self.moment(self.rows("next_deadline")[0]["deadline_time"])
+            return None if deadline is None else max(0.0, (deadline - now).total_seconds())
+
+    def _is_overdue(self, row: Row, now: datetime) -> bool:
+        """The lease is a hint: the job may have gone on to an attempt that has time left."""
+        return row.situation is Situation.HELD and row.timeout is not None and timeout_ends(row, now) <= now
+
+    def _timed_out(self, row: Row) -> Report:
+        error = JobError("Timeout", f"timeout: not finished after {row.timeout:g} s", "timeout")
+        return Report(row.id, Raised(error), attempt=row.attempt)
+
+    def end_old_aborts(self, seconds: float) -> int:
+        """Jobs whose worker was asked to end them and did not: ended here (J10)."""
+        with self.work():
+            now = self.now()
+            wishes = self.rows("old_aborts", {"before": self.time(now - timedelta(seconds=seconds)), "limit": BATCH})
+            reports = [Report(row["job"], Aborted(row["actor"]), attempt=row["attempt"]) for row in wishes]
+            changes = self.apply(reports)
+            for row in wishes:
+                self.run("drop_abort", {"job": row["job"]})
+            return sum(change is not None for change in changes)
+
+    def shut(self) -> int:
+        """Due jobs that may not start any more: expired ones end, closed windows wait for their next opening."""
+        with self.work():
+            now = self.now()
+            params = {"now": self.time(now), "limit": BATCH}
+            ids = [row["id"] for name in ("drop_shut", "drop_shut_parked") for row in self.rows(name, params)]
+            reports = []
+            for row in self._lock(ids).values() if ids else ():
+                if row is None or row.state is State.FINAL or row.situation not in (None, Situation.LOOSE):
+                    continue  # the hint was wrong, and is gone
+                if row.expires_time is not None and row.expires_time <= now:
+                    reports.append(Report(row.id, Expired()))
+                elif row.time_windows:
+                    reports.append(Report(row.id, Moved()))
+                else:
+                    self._place(row, row.scheduled_run_time, row.expires_time, now)
+            return len(self.apply(reports))
+
+    def park(self, handled: Sequence[str]) -> int:
+        """Due jobs of types nobody handles leave the line; parked ones of handled types come back (Q4)."""
+        moved = 0
+        with self.work():
+            for row in self.rows("parked_types"):
+                if row["job_type"] in handled:
+                    moved += self._unpark(row["job_type"])
+            for queue in self._read_queues():
+                for row in self.rows("head_types", {"queue": queue.name, "limit": BATCH}):
+                    if row["job_type"] not in handled:
+                        params = {"queue": queue.name, "job_type": row["job_type"], "limit": 10 * BATCH}
+                        moved += self.run("park", params)
+                        self.run("drop_ready_parked", params)
+        return moved
+
+    def _unpark(self, job_type: str) -> int:
+        params = {"job_type": job_type, "limit": 10 * BATCH}
+        moved = self.run("unpark", {**params, "now": self.time(self.now())})
+        self.run("drop_unparked", params)
+        if moved:
+            self.announce([])
+        return moved
+
+    def restore(self, after: int, count: int, older_than: float) -> tuple[int, int]:
+        """Give living jobs of the next `count` ids their hint back if they lost it (C4).
+
+        Answers the id to go on after (0: begin again) and how many were found.
+        """
+        with self.work():
+            now = self.now()
+            last = self.rows("last_id")[0]["last"] or 0
+            upto = min(after + count, last)
+            params = {"after": after, "upto": upto, "before": self.time(now - timedelta(seconds=older_than))}
+            found, types = 0, self._read_types()
+            for queue in self._read_queues():
+                for row in self.rows("forgotten", params, queue.name):
+                    found += self._restore_one(self._row_of(row), types, now)
+                found += self._unleased(params, queue.name)
+            return (0 if upto >= last else upto), found
+
+    def _restore_one(self, seen: Row, types: Mapping[str, TypeRow], now: datetime) -> int:
+        row = self._lock([seen.id]).get(seen.id)
+        if row is None or (row.state, row.attempt, row.situation) != (seen.state, seen.attempt, seen.situation):
+            return 0
+        if self._is_undecided(row, types.get(row.job_type)):
+            self.run("add_undecided", {"job_type": row.job_type, "id": row.id})
+            self.announce([row.queue])
+        elif row.time_windows:
+            self.apply([Report(row.id, Moved())])
+        else:
+            self._place(row, row.scheduled_run_time, row.expires_time, now)
+        return 1
+
+    def _is_undecided(self, row: Row, declared: TypeRow | None) -> bool:
+        """No retry has been decided: the time at which it is wanted is still that of the attempt which failed."""
+        asked = declared is not None and declared.has_retry_handler and row.state is State.ERROR
+        return asked and row.start_time is not None and row.scheduled_run_time <= row.start_time
+
+    def _unleased(self, params: Mapping[str, Any], queue: str) -> int:
+        held = self.rows("held_rows", params, queue)
+        if not held:
+            return 0
+        leased = {row["id"] for row in self.rows("leased_ids")}
+        reports = []
+        for row in self._lock([row["id"] for row in held if row["id"] not in leased]).values():
+            if row is not None and row.situation is Situation.HELD:
+                reports.append(Report(row.id, Lost(), attempt=row.attempt))
+        return sum(change is not None for change in self.apply(reports))
+
+    def archive(self, older_than: float, limit: int = 10_000) -> int:
+        """Move jobs that ended `older_than` seconds ago out of the hot tables (E4)."""
+        with self.work():
+            now = self.now()
+            before = self.time(now - timedelta(seconds=older_than))
+            moved = 0
+            for row in self.rows("old_ended", {"before": before, "limit": BATCH}):
+                params = {"ids": row["ids"], "now": self.time(now), "before": before}
+                self.make_room_in_archive(self._known(row["end_time"]))
+                moved += self.run("to_archive", params, row["queue"])
+                self.run("drop_archived", params, row["queue"])
+                self.run("drop_dead", params)
+                self.run("drop_ended", {"id": row["id"]})
+                if moved >= limit:
+                    break
+            self.run("forget_workers", {"before": self.time(now - timedelta(days=7))})
+            return moved
+
+    @abstractmethod
+    def make_room_in_archive(self, end_time: datetime) -> None:
+        """For jobs that ended at this time, where the archive has parts."""
