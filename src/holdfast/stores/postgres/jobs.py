@@ -19,6 +19,7 @@ from psycopg.rows import dict_row
 
 from holdfast.clock import Clock, monotonic
 from holdfast.errors import Conflict, Invalid, Unavailable
+from holdfast.jobs import throttle
 from holdfast.jobs.job import Job
 from holdfast.stores import queryfile
 from holdfast.stores.contract import Claimed, Done, NewJob, News, QueueDeclared, Turn, TurnAnswer, Want, Watch
@@ -314,9 +315,10 @@ class PostgresStore(SqlStore):
         params = {name: getattr(new, name) for name in names}
         with self._translated(), self.connection.lock:
             database = self.connection.database
-            by_time = self.queue_row(new.queue).claim_order == "schedule"
+            queue = self.queue_row(new.queue)
+            throttle.check_factor(new.throttle_factor, queue.throttle_limit)
             params |= {
-                "by_time": by_time,
+                "by_time": queue.claim_order == "schedule",
                 "tell": self._may_tell(new.queue),
                 "channel": self.channel,
                 "now": self.given_now(),
