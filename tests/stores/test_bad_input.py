@@ -17,6 +17,7 @@ import pytest
 import holdfast
 from holdfast import App, HoldfastError, Invalid, NotFound, Retry, Snooze, Unavailable
 from holdfast.clock import MovableClock
+from holdfast.stores import queryfile
 from holdfast.stores.contract import Filter, Store
 from holdfast.stores.open import open_store, resolve
 from tests.by_hand import add
@@ -137,7 +138,11 @@ def as_nobody() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("what", ["the file", "the folder", "both"])
-def test_a_read_only_file_is_unavailable_and_nothing_is_lost(folder: Path, clock: MovableClock, what: str) -> None:
+def test_a_read_only_file_is_unavailable_and_nothing_is_lost(
+    folder: Path, clock: MovableClock, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    migrations = queryfile.numbered("holdfast.stores.sqlite")  # read now: nobody may not be allowed to read our code
+    monkeypatch.setattr(queryfile, "numbered", lambda package: migrations)
     path = folder / "jobs.db"
     with App(f"sqlite:///{path}", clock=clock) as own:
         own.queue("mail")

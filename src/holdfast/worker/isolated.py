@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import itertools
 import logging
 import threading
 from collections.abc import Sequence
@@ -25,7 +26,8 @@ class ProcessRunner(Runner):
 
     def start(self) -> None:
         self._lock = threading.Lock()
-        self._live: dict[int, Claimed] = {}
+        self._live: dict[int, Claimed] = {}  # by number: two attempts of a job may be here
+        self._numbers = itertools.count(1)
         self._timer = threading.Event()
         self._stopping = False
         self._nursery = Nursery(self._perform, self._on_end)
@@ -52,9 +54,10 @@ class ProcessRunner(Runner):
                     return
                 call = self.backlog.popleft()
                 call.began = self.clock.monotonic()
-                self._live[call.id] = call
+                number = next(self._numbers)
+                self._live[number] = call
             try:
-                self._nursery.run(call.id, encode_call(call), fresh=call.losses > 0)
+                self._nursery.run(number, encode_call(call), fresh=call.losses > 0)
             except (OSError, RuntimeError) as error:
                 logger.warning(
                     "Job %s (%s): no process could be had for it (%s); it is handed back.",
@@ -63,12 +66,12 @@ class ProcessRunner(Runner):
                     error,
                 )
                 with self._lock:
-                    self._live.pop(call.id, None)
+                    self._live.pop(number, None)
                 self.finish(attempt.handed_back(call))
                 self.wake()
                 return
             if call.why:  # it was ended before the nursery knew of it
-                self._nursery.end(call.id)
+                self._nursery.end(number)
 
     def _perform(self, request: bytes) -> bytes:
         """In the child: the whole attempt; its end as JSON."""
@@ -85,9 +88,9 @@ class ProcessRunner(Runner):
             end = attempt.raised(call, error, clock() - began)
         return encode_end(end)
 
-    def _on_end(self, job_id: int, reply: bytes | None, how: str) -> None:
+    def _on_end(self, number: int, reply: bytes | None, how: str) -> None:
         with self._lock:
-            call = self._live.pop(job_id, None)
+            call = self._live.pop(number, None)
         if call is None:
             return
         seconds = self.clock.monotonic() - call.began
@@ -103,32 +106,32 @@ class ProcessRunner(Runner):
 
     def _watch(self) -> None:
         while not self._stopping:
-            self._timer.wait(0.05)
+            self._timer.wait(0.05 if self._live else 0.5)
             now = self.clock.monotonic()
-            for call in list(self._live.values()):
+            for number, call in list(self._live.items()):
                 if call.timeout is not None and not call.why and now >= call.began + call.timeout:
                     call.why = "timeout"
-                    self._nursery.end(call.id)
+                    self._nursery.end(number)
 
     def cancel(self, job_id: int, attempt_number: int, why: str, actor: str = "") -> None:
-        call = self._live.get(job_id)
-        if call is not None and call.attempt == attempt_number:
-            if not call.why:
-                call.why, call.actor = why, actor
-                self._nursery.end(job_id)
-            return
+        for number, call in list(self._live.items()):
+            if (call.id, call.attempt) == (job_id, attempt_number):
+                if not call.why:
+                    call.why, call.actor = why, actor
+                    self._nursery.end(number)
+                return
         cancel_in_backlog(self, job_id, attempt_number, why, actor)
 
     def stop(self) -> None:
         self._stopping = True
         if not self._started:
             return
-        for call in list(self._live.values()):
+        for number, call in list(self._live.items()):
             call.why = call.why or "stopping"
-            self._nursery.end(call.id, grace=0.5)
+            self._nursery.end(number, grace=0.5)
         self._nursery.close(1.0)
-        for call in list(self._live.values()):
-            self.finish(attempt.ended(call, self.clock.monotonic() - call.began))
+        for number in list(self._live):
+            self._on_end(number, None, "")
         self._timer.set()
         self._watcher.join(1.0)
 

@@ -25,7 +25,7 @@ class LoopRunner(Runner):
     """
 
     def start(self) -> None:
-        self.live: dict[int, Claimed] = {}  # begun and suspended
+        self.live: dict[int, Claimed] = {}  # begun and suspended, by identity: two attempts of a job may be here
         self._stepper: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -79,7 +79,7 @@ class LoopRunner(Runner):
                 end: End = attempt.returned(call, value, clock() - began)
             except BaseException as error:
                 end = attempt.raised(call, error, clock() - began)
-            if self.live.get(call.id) is call:  # else it was given up, and its end was told then
+            if id(call) in self.live:  # else it was given up, and its end was told then
                 self._come_out(call, end)
             return
         self._stepper = None
@@ -88,12 +88,12 @@ class LoopRunner(Runner):
     def _stay(self, call: Claimed) -> None:
         """The job suspended: the stepping goes on in another task."""
         call.task, self._stepper = self._stepper, None
-        self.live[call.id] = call
+        self.live[id(call)] = call
         self._step_on()
         self._watch(call)
 
     def _come_out(self, call: Claimed, end: End) -> None:
-        del self.live[call.id]
+        del self.live[id(call)]
         self.finished.append(end)
         self.wake()
         self._step_on()
@@ -123,11 +123,12 @@ class LoopRunner(Runner):
         self._loop.call_soon_threadsafe(self._cancel, job_id, attempt_number, why, actor)
 
     def _cancel(self, job_id: int, attempt_number: int, why: str, actor: str) -> None:
-        call = self.live.get(job_id)
-        if call is None:
+        found = [call for call in self.live.values() if (call.id, call.attempt) == (job_id, attempt_number)]
+        for call in found:
+            if not call.why:
+                self._end(call, why, actor)
+        if not found:
             cancel_in_backlog(self, job_id, attempt_number, why, actor)
-        elif call.attempt == attempt_number and not call.why:
-            self._end(call, why, actor)
 
     def _end(self, call: Claimed, why: str, actor: str) -> None:
         call.why, call.actor = why, actor
@@ -136,7 +137,7 @@ class LoopRunner(Runner):
 
     def _give_up(self, call: Claimed) -> None:
         """It does not listen to its cancellation: told as ended, and what it does from now on is nobody's."""
-        if self.live.get(call.id) is call:
+        if id(call) in self.live:
             self.stuck += 1
             about = (call.id, call.job_type, call.attempt, call.why)
             logger.warning("Job %s (%s, attempt %s) ignores its cancellation after %s; it is given up.", *about)
