@@ -130,6 +130,7 @@ class JobType:
         self.signature = Signature.of(function)
         self.handler = Handler(self.name, function, self.signature, options.isolation)
         self._row: TypeRow | None = None
+        self._plain: Using | None = None
         self.app.declare(self)
         self.__doc__ = function.__doc__
 
@@ -181,7 +182,11 @@ class JobType:
 
     def using(self, **options: Any) -> "Using":
         """The type with options for the jobs made through it."""
-        return Using(self, options)
+        if options:
+            return Using(self, options)
+        if self._plain is None:
+            self._plain = Using(self, {})
+        return self._plain
 
     def new(self, *args: Any, **kwargs: Any) -> NewJob:
         """A job for `app.enqueue_many`, checked but not stored."""

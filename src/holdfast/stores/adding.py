@@ -36,10 +36,10 @@ class Adding(Changing):
         """Store new jobs, all or none. Callers that come at the same time share one commit."""
         if connection is not None:
             return self.add_within(jobs, connection)
-        entry = _Adding(jobs)
         with self._adding_lock:
-            self._adding.append(entry)
             lead, self._led = not self._led, True
+            entry = _Adding(jobs, lead)
+            self._adding.append(entry)
         if not lead:
             lead = entry.wait()
         if lead:
@@ -197,33 +197,39 @@ class Adding(Changing):
 class _Adding:
     """One caller's jobs on their way into the store."""
 
-    def __init__(self, jobs: Sequence[NewJob]) -> None:
+    def __init__(self, jobs: Sequence[NewJob], leads: bool) -> None:
         self.jobs = jobs
         self.added: Sequence[Job] = ()
         self.error: BaseException | None = None
-        self._leads = False
-        self._woken = threading.Event()
+        self._leads = leads
+        self._settled = False
+        self._woken = None if leads else threading.Event()
 
     def wait(self) -> bool:
         """Until it is stored, or until it has to lead (True)."""
-        self._woken.wait()
+        if self._woken is not None:
+            self._woken.wait()
         return self._leads
 
     def lead(self) -> None:
         self._leads = True
-        self._woken.set()
+        self._wake()
 
     def finish(self, added: Sequence[Job]) -> None:
-        self.added = added
-        self._woken.set()
+        self.added, self._settled = added, True
+        self._wake()
 
     def fail(self, error: BaseException) -> None:
-        self.error = error
-        self._woken.set()
+        self.error, self._settled = error, True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._woken is not None:
+            self._woken.set()
 
     def fail_if_forgotten(self) -> None:
         """The caller who led was interrupted."""
-        if not self._woken.is_set():
+        if not self._settled:
             self.fail(
                 Unavailable("Storing jobs was interrupted in another thread. Nothing of yours was stored; try again.")
             )

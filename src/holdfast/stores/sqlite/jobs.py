@@ -288,8 +288,10 @@ class SqliteStore(SqlStore):
             added.append(structs.replace(frame.job, id=job_id, job_key=new.job_key, payload=decode_any(new.payload)))
         for queue, values in rows.items():
             database.executemany(self.text("add_job", queue), values)
-        database.executemany(self.text("add_ready"), ready)
-        database.executemany(self.text("add_waiting"), waiting)
+        if ready:
+            database.executemany(self.text("add_ready"), ready)
+        if waiting:
+            database.executemany(self.text("add_waiting"), waiting)
         self.announce(())
         return added
 
