@@ -172,6 +172,7 @@ def test_an_abort_from_initial_shows_its_walk_and_its_actor(store: Store) -> Non
     store.abort(job.id, "ann")
 
     assert told(store, job.id) == ["initial-running 1 claimed", "running-error 1 aborted", "error-final 1 aborted"]
+    assert [attempt.start_time for attempt in store.attempts(job.id)] == [None]  # its handler was never called
     assert [move.actor for move in store.history(job.id)[-2:]] == ["ann", "ann"]
 
 

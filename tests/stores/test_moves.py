@@ -9,7 +9,7 @@ import pytest
 from holdfast import IllegalMove
 from holdfast.jobs.job import JobError, Situation, State
 from holdfast.jobs.states import MOVES, TARGET, Decided, Event, HandedBack, Happening, Raised, Succeeded, move
-from holdfast.stores.contract import Report, Store
+from holdfast.stores.contract import QueueDeclared, Report, Store
 from tests.by_hand import WorkerByHand, add, error
 from tests.raw_sql import RawSql
 
@@ -128,8 +128,12 @@ def test_one_refused_report_undoes_the_others_of_its_transaction(store: Store, s
 
 
 @pytest.mark.claim("J2")
+@pytest.mark.parametrize("limit", [0, 1000])
 @pytest.mark.parametrize("state", [State.RUNNING, State.FINAL])
-def test_a_wrong_hint_starts_nothing_and_disappears(store: Store, sql: RawSql, state: State) -> None:
+def test_a_wrong_hint_starts_nothing_and_disappears(
+    store: Store, sql: RawSql, instance: str, state: State, limit: float
+) -> None:
+    store.register([QueueDeclared("mail", f"{instance}_mail", throttle_limit=limit)], [])
     worker = WorkerByHand(store)
     job_id = bring(store, worker, state)
     before = sql.row(job_id)

@@ -31,7 +31,12 @@ def pure_order(jobs: list[Any], order: str) -> list[int]:
 
 
 @pytest.mark.parametrize("order", ["priority", "schedule"])
-@given(fields=some.lists(FIELDS, min_size=1, max_size=12), room=some.integers(1, 13), together=some.booleans())
+@given(
+    fields=some.lists(FIELDS, min_size=1, max_size=12),
+    room=some.integers(1, 13),
+    together=some.booleans(),
+    limit=some.sampled_from([0.0, 1000.0]),
+)
 @settings(max_examples=25, deadline=None, suppress_health_check=[WHOLE])
 def test_due_jobs_start_in_the_order_of_the_pure_rule(
     store: Store,
@@ -41,9 +46,10 @@ def test_due_jobs_start_in_the_order_of_the_pure_rule(
     fields: list[tuple[float, int, str]],
     room: int,
     together: bool,
+    limit: float,
 ) -> None:
     """Whatever became of them before: new, after an error, handed back or snoozed; added in one call or one by one."""
-    store.register([QueueDeclared("mail", f"{instance}_mail", order)], [])
+    store.register([QueueDeclared("mail", f"{instance}_mail", order, limit)], [])
     worker = WorkerByHand(store)
     now = clock.now()
     new = [

@@ -319,3 +319,19 @@ def test_a_job_that_was_never_called_has_no_times_of_running(store: Store) -> No
 
     assert (ended.start_time, ended.execution_time, ended.total_time, ended.worker) == (None, None, 0, None)
     assert ended.end_time == ended.update_time
+
+
+@pytest.mark.claim("R7")
+def test_waiting_for_a_job_gives_it_when_it_is_final_and_an_error_when_the_time_is_over(app: Make) -> None:
+    holdfast = app()
+    send = holdfast.queue("mail").job(lambda: 5, name="send")
+    job = send.enqueue()
+    for wait in (job.wait, job.unwrap):
+        with pytest.raises(TimeoutError, match=rf"Job {job.id} \(send\) is still `initial` after 0 s"):
+            wait(0)
+    with pytest.raises(TimeoutError):
+        asyncio.run(job.aunwrap(0))
+    holdfast.run_until_idle()
+
+    assert job.wait(0) == job.refresh()
+    assert job.unwrap(0) == asyncio.run(job.aunwrap(0)) == 5

@@ -37,7 +37,7 @@ class Retry(Exception):
         if at is not None and at.tzinfo is None:
             raise Invalid("Retry(at=…) must be an aware datetime; give it a time zone, for example datetime.now(UTC).")
         self.reason = reason
-        self.delay = delay
+        self.delay = None if delay is None else float(delay)
         self.at = at
         self.payload = payload
 
@@ -49,7 +49,7 @@ class Snooze(Exception):
         super().__init__(reason)
         if not 0 <= delay < float("inf"):
             raise Invalid(f"Snooze({delay!r}): the delay must be a finite number of seconds, 0 or more.")
-        self.delay = delay
+        self.delay = float(delay)
         self.reason = reason
 
 

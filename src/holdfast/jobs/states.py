@@ -431,7 +431,7 @@ def _step(row: Row, event: Event, outcome: Outcome | None = None, error: JobErro
 
 
 def _after(now: datetime, seconds: float) -> datetime:
-    return now + timedelta(seconds=min(seconds, A_CENTURY))
+    return now + timedelta(seconds=min(float(seconds), A_CENTURY))
 
 
 A_CENTURY = 100 * 365.25 * 86400  # longer delays are cut to this, which a datetime can hold

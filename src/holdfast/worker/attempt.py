@@ -41,7 +41,17 @@ def returned(call: Claimed, value: Any, seconds: float) -> Done | Report:
 
 
 def raised(call: Claimed, error: BaseException, seconds: float) -> Report:
-    """The handler raised, or was made to."""
+    """The handler raised, or was made to. Whatever it is, this does not raise."""
+    try:
+        return _raised(call, error, seconds)
+    except Exception as broken:
+        told = JobError(
+            type(error).__qualname__, f"an exception that cannot be told: {type(broken).__qualname__}", "exception"
+        )
+        return _report(call, Raised(told, None, seconds))
+
+
+def _raised(call: Claimed, error: BaseException, seconds: float) -> Report:
     if call.why == "timeout":
         return timed_out(call, seconds)
     if call.why == "aborted":
@@ -50,7 +60,7 @@ def raised(call: Claimed, error: BaseException, seconds: float) -> Report:
         return _report(call, HandedBack(seconds))
     if isinstance(error, Snooze):
         return _report(call, Snoozed(error.delay, seconds))
-    text = "".join(tracebacks.format_exception(type(error), error, _beyond_us(error)))[-LONGEST_TRACEBACK:]
+    text = storable("".join(tracebacks.format_exception(type(error), error, _beyond_us(error)))[-LONGEST_TRACEBACK:])
     told = JobError(type(error).__qualname__, _message(error), _kind(error))
     at, delay = (error.at, error.delay) if isinstance(error, Retry) else (None, None)
     return _report(call, Raised(told, text, seconds, at, delay))
@@ -84,7 +94,12 @@ def _message(error: BaseException) -> str:
         text = str(error) or type(error).__qualname__
     except Exception as broken:
         text = f"{type(error).__qualname__} (its text cannot be had: {type(broken).__qualname__})"
-    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\\0")[:10_000]
+    return storable(text)[:10_000]
+
+
+def storable(text: str) -> str:
+    """Text that every database takes: whole characters, and no NUL."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")
 
 
 def timed_out(call: Claimed, seconds: float) -> Report:

@@ -25,6 +25,7 @@ class Hand:
         self._judge = judge
         self._lock = threading.Lock()
         self._leases: dict[int, int] = {}  # lease → jobs of it that are still in hand
+        self._ending: set[int] = set()  # leases with nothing left in them, until the database knows
         self._rates = [0.0] * pumps  # jobs ended per second
         self._measured = [0.0] * pumps
 
@@ -67,6 +68,7 @@ class Hand:
         """Everything that ended since the last turn, and the leases with nothing left in them."""
         done: list[Done] = []
         reports: list[Report] = []
+        to_judge: list[Report] = []
         while self.finished:
             try:
                 end = self.finished.popleft()
@@ -75,21 +77,30 @@ class Hand:
             if isinstance(end, Done):
                 done.append(end)
             elif self._judge.wants(end):
-                self._judge.ask(end)
+                to_judge.append(end)
             else:
                 reports.append(end)
+        for report in to_judge:
+            self._judge.ask(report)
         return done, reports, self._count_down(done, reports)
 
     def _count_down(self, done: Sequence[Done], reports: Sequence[Report]) -> list[int]:
         ended, leases = [], self._leases
         with self._lock:
             for lease in [item.call.lease for item in done] + [report.lease for report in reports if report.lease]:
-                leases[lease] -= 1
+                leases[lease] = leases.get(lease, 1) - 1
                 if not leases[lease]:
                     del leases[lease]
+                    self._ending.add(lease)
                     ended.append(lease)
         return ended
 
+    def settled(self, leases: Sequence[int]) -> None:
+        """The database knows that these leases have ended."""
+        if leases:
+            with self._lock:
+                self._ending.difference_update(leases)
+
     def known_leases(self) -> list[int]:
         with self._lock:
-            return list(self._leases)
+            return [*self._leases, *self._ending]

@@ -38,12 +38,16 @@ class ProcessRunner(Runner):
         """Fork what forks the children. Best before the worker has threads."""
         with self._lock:
             if not self._started:
-                self._started = True
                 self._nursery.start()
                 self._watcher.start()
+                self._started = True
 
     def hand(self, calls: Sequence[Claimed]) -> None:
-        self.prepare()
+        try:
+            self.prepare()
+        except OSError as error:
+            self._refuse(list(calls), error)
+            return
         self.backlog.extend(calls)
         self._go_on()
 
@@ -59,19 +63,19 @@ class ProcessRunner(Runner):
             try:
                 self._nursery.run(number, encode_call(call), fresh=call.losses > 0)
             except (OSError, RuntimeError) as error:
-                logger.warning(
-                    "Job %s (%s): no process could be had for it (%s); it is handed back.",
-                    call.id,
-                    call.job_type,
-                    error,
-                )
                 with self._lock:
                     self._live.pop(number, None)
-                self.finish(attempt.handed_back(call))
-                self.wake()
+                self._refuse([call, *self.take_back()], error)
                 return
             if call.why:  # it was ended before the nursery knew of it
                 self._nursery.end(number)
+
+    def _refuse(self, calls: Sequence[Claimed], error: Exception) -> None:
+        """No process can be had: others may have more luck."""
+        logger.warning("No process could be had for %s jobs (%s); they are handed back.", len(calls), error)
+        for call in calls:
+            self.finish(attempt.handed_back(call))
+        self.wake()
 
     def _perform(self, request: bytes) -> bytes:
         """In the child: the whole attempt; its end as JSON."""
@@ -86,7 +90,10 @@ class ProcessRunner(Runner):
             end: End = attempt.returned(call, value, clock() - began)
         except BaseException as error:
             end = attempt.raised(call, error, clock() - began)
-        return encode_end(end)
+        try:
+            return encode_end(end)
+        except Exception as error:
+            return encode_end(attempt.raised(call, error, clock() - began))
 
     def _on_end(self, number: int, reply: bytes | None, how: str) -> None:
         with self._lock:
@@ -100,9 +107,15 @@ class ProcessRunner(Runner):
             logger.warning("Job %s (%s, attempt %s): its process ended: %s.", call.id, call.job_type, call.attempt, how)
             self.finish(attempt.crashed(call))
         else:
-            self.finish(decode_end(reply, call))
+            self.finish(self._end_of(reply, call, seconds))
         self.wake()
         self._go_on()
+
+    def _end_of(self, reply: bytes, call: Claimed, seconds: float) -> End:
+        try:
+            return decode_end(reply, call)
+        except Exception as error:
+            return attempt.raised(call, error, seconds)
 
     def _watch(self) -> None:
         while not self._stopping:

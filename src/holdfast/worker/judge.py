@@ -43,7 +43,10 @@ class Judge:
 
     def ask(self, report: Report) -> None:
         """Answers later, with a report of what was decided."""
-        threading.Thread(target=self._judge, args=(report,), name="holdfast-judge", daemon=True).start()
+        try:
+            threading.Thread(target=self._judge, args=(report,), name="holdfast-judge", daemon=True).start()
+        except RuntimeError:  # no thread to be had
+            self._judge(report)
 
     def ask_about(self, job_ids: list[int]) -> None:
         """Errors that were found in other processes, which do not have the retry handler."""

@@ -4,6 +4,8 @@ import contextlib
 import fcntl
 import os
 
+_held: set[str] = set()  # names locked by this process: POSIX locks are the process's, and asking about them drops them
+
 
 class LockFile:
     """Locked until released or until this process ends. Not inherited by child processes."""
@@ -12,15 +14,19 @@ class LockFile:
         self.path = path
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _held.add(os.path.basename(path))
 
     def release(self) -> None:
         with contextlib.suppress(OSError):
             os.unlink(self.path)
         os.close(self._descriptor)
+        _held.discard(os.path.basename(self.path))
 
 
 def is_abandoned(path: str) -> bool:
-    """True if nobody holds the lock. Must not be asked about a lock of this very process: asking would drop it."""
+    """True if nobody holds the lock."""
+    if os.path.basename(path) in _held:
+        return False
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -50,6 +50,13 @@ class LoopRunner(Runner):
     def _step_on(self) -> None:
         if self.backlog and self._stepper is None and len(self.live) < self.concurrency:
             self._stepper = self._loop.create_task(self._step())
+            self._stepper.add_done_callback(self._stepped)
+
+    def _stepped(self, task: asyncio.Task[None]) -> None:
+        """A task that ended while it was still the stepping one: whatever it was, the next one steps on."""
+        if self._stepper is task:
+            self._stepper = None
+            self._step_on()
 
     async def _step(self) -> None:
         """Begin jobs one after the other until one suspends; then this task is that job's."""

@@ -34,6 +34,12 @@ class Pulse(threading.Thread):
         self._cancel = cancel
         self._hand_back = hand_back
         self._closing = False
+        self._beat_at = 0.0
+
+    def beat_now(self) -> None:
+        """Do not wait for the next beat: we may have been called lost."""
+        self._beat_at = 0.0
+        self.wake.set()
 
     def close(self) -> None:
         self._closing = True
@@ -42,13 +48,12 @@ class Pulse(threading.Thread):
         self.store.close()
 
     def run(self) -> None:
-        beat_at = 0.0
         while not self._closing:
             now, woken = monotonic(), self.wake.is_set()
             self.wake.clear()
             try:
-                if now >= beat_at:
-                    beat_at, woken = now + self._heartbeat, True
+                if now >= self._beat_at:
+                    self._beat_at, woken = now + self._heartbeat, True
                     self._beat(self.store)
                 if woken:
                     for job_id, attempt_number, actor in self._asked(self.store):
@@ -56,5 +61,7 @@ class Pulse(threading.Thread):
                 self._hand_back()
             except Unavailable as error:
                 logger.warning("The heartbeat does not get through: %s", error)
+            except Exception:
+                logger.exception("The pulse stumbled and goes on.")
             sleep(LEAST_REST)
-            self.wake.wait(max(0.0, min(beat_at - monotonic(), LONGEST_REST)))
+            self.wake.wait(max(0.0, min(self._beat_at - monotonic(), LONGEST_REST)))

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.clock import Clock, monotonic
-from holdfast.errors import HoldfastError, Unavailable
-from holdfast.jobs.states import HandedBack
+from holdfast.errors import Unavailable
+from holdfast.jobs.job import JobError
+from holdfast.jobs.states import HandedBack, Raised
 from holdfast.stores.contract import Claimed, Done, Report, Store, Turn, TurnAnswer, Want
 from holdfast.worker.hand import Hand
 from holdfast.worker.settings import WorkerSettings
@@ -48,22 +49,23 @@ class Pump(threading.Thread):
         self.store = store
         self.index = index
         self.wake = threading.Event()
-        self._asked_at = 0.0
-        self._look = True  # there may be due jobs
-        self._heard = False  # there may be, if it was somebody else who wrote
+        self._called = True  # there may be due jobs; set by any thread, cleared before a look
+        self._unasked = 0  # queues still to be asked since then
+        self._heard = False  # there may be due jobs, if it was somebody else who wrote
         self._reread = True  # a queue may have been added, paused or given a limit
         self._look_again: float | None = None
+        self._poll_at = 0.0
+        self._promote_at = 0.0
         self._closing = False
         self._queues: deque[str] = deque()
-        self._promote_at = 0.0
         self._generation = 0
         self._pending: tuple[list[Done], list[Report], list[int]] = ([], [], [])
 
     def look(self, promote: bool = False) -> None:
         """There may be something to claim, or (`promote`) a job whose time comes sooner than we know."""
-        self._look = True
         if promote:
             self._promote_at = 0.0
+        self._called = True
         self.wake.set()
 
     def hear(self, queues: bool) -> None:
@@ -71,6 +73,11 @@ class Pump(threading.Thread):
         self._heard = True
         self._reread = self._reread or queues
         self.wake.set()
+
+    @property
+    def hungry(self) -> bool:
+        """It wanted to ask for jobs and there was no room."""
+        return self._unasked > 0
 
     def close(self) -> None:
         self._closing = True
@@ -93,7 +100,14 @@ class Pump(threading.Thread):
                 pause = min(pause * 2, 1.0)
             except Exception:
                 logger.exception("A turn failed; its reports are tried one by one.")
-                self._one_by_one()
+                self._recover()
+
+    def _recover(self) -> None:
+        try:
+            self._one_by_one()
+        except Exception as error:
+            logger.warning("The reports of a failed turn wait for the database: %s", error)
+            self.wake.wait(0.2)
 
     def _turn(self) -> bool:
         """One exchange; False if there was nothing to tell and nothing to ask."""
@@ -123,46 +137,50 @@ class Pump(threading.Thread):
         self._pending[1].extend(reports)
         self._pending[2].extend(ended)
         if self.hand.limited and ended:
-            self._look = True  # an end makes room
+            self._called = True  # an end makes room under a limit
 
     def _wants(self) -> tuple[list[Want], int]:
-        """What to ask for: nothing while stopping, or when the last look found nothing and nobody called since."""
-        worker = self.worker
-        now = monotonic()
-        if self._heard:
-            self._heard = False
-            if self.store.changed():
-                self.look(promote=True)
-        if self._look_again is not None and now >= self._look_again:
-            self._look, self._look_again = True, None
-        if now - self._asked_at >= worker.settings.poll and self.index == 0:
-            self._look = True
-        if worker.stopping or not self._look:
+        """What to ask for: nothing while stopping, or when every queue was asked since somebody called."""
+        self._take_calls(monotonic())
+        if self.worker.stopping or not self._unasked:
             return [], 0
-        if self._reread or not self._queues or now - self._asked_at >= worker.settings.poll:
-            self._read_queues()
         room = self.hand.reserve(BATCH)
+        if room and (self._reread or not self._queues):
+            self._read_queues()
         if not room or not self._queues:
             self.hand.release(room)
             return [], 0
         count = min(len(self._queues), room)
         share = room // count
-        free = (self.hand.free(room) + self._ending()) // count
-        wants = [Want(self._queues[index], share, max(0, free)) for index in range(count)]
+        free = max(0, (self.hand.free(room) + self._ending()) // count)
+        wants = [Want(self._queues[index], share, free) for index in range(count)]
         self._queues.rotate(-count)
-        self._asked_at = now
+        self._unasked = max(0, self._unasked - count)
         return wants, room
+
+    def _take_calls(self, now: float) -> None:
+        """Reasons to look: somebody called, wrote, or it is time."""
+        if self._heard:
+            self._heard = False
+            if self.store.changed():
+                self.look(promote=True)
+        if self.index == 0 and now >= self._poll_at:
+            self._poll_at = now + self.worker.settings.poll
+            self._called = self._reread = True
+        if self._look_again is not None and now >= self._look_again:
+            self._called, self._look_again = True, None
+        if self._called:
+            self._called = False
+            self._unasked = max(1, len(self._queues))
 
     def _read_queues(self) -> None:
         self._reread = False
-        rows = [
-            row
-            for row in self.store.queues()
-            if not self.worker.settings.queues or row.name in self.worker.settings.queues
-        ]
+        wanted = self.worker.settings.queues
+        rows = [row for row in self.store.queues() if not wanted or row.name in wanted]
         self.hand.limited = any(row.throttle_limit >= 1 for row in rows)
         if {row.name for row in rows} != set(self._queues):
             self._queues = deque(row.name for row in rows)
+        self._unasked = len(self._queues)
 
     def _ending(self) -> int:
         """Jobs that leave the hand with this turn."""
@@ -170,51 +188,56 @@ class Pump(threading.Thread):
         return len(done) + sum(report.lease > 0 for report in reports)
 
     def _learn(self, turn: Turn, answer: TurnAnswer, room: int) -> None:
-        worker = self.worker
+        worker, now = self.worker, monotonic()
         claimed, finished = len(answer.claimed), in_hand_of(turn)
         self.hand.release(room - claimed + finished)
+        self.hand.settled(turn.ended_leases)
         self.hand.attempts += claimed
         self.hand.stale += answer.stale
         if answer.claimed:
             worker.hand_out(answer.claimed)
         ended = len(turn.done) + sum(not isinstance(report.happening, HandedBack) for report in turn.reports)
-        self.hand.measure(self.index, ended, monotonic())
-        now = monotonic()
+        self.hand.measure(self.index, ended, now)
         if turn.promote:
             self._promote_at = now + min(worker.settings.poll, 3600.0 if answer.wake_in is None else answer.wake_in)
         if turn.wants:
             self._plan_next_look(turn, claimed, now)
-        if self.hand.limited and finished:
-            self._look = True  # what ended made room, perhaps after another pump had looked for it
+        if finished:
+            self._tell_of_room()
         if any(change is not None and change.place_time is not None for change in answer.changes):
             worker.pumps[0].look(promote=True)
 
     def _plan_next_look(self, turn: Turn, claimed: int, now: float) -> None:
         asked = sum(want.room for want in turn.wants)
-        if claimed >= asked or (claimed and len(turn.wants) > 1) or len(turn.wants) < len(self._queues):
-            self._look = claimed > 0 or len(turn.wants) < len(self._queues)
-            for pump in self.worker.pumps:
-                if pump is not self and claimed >= asked and asked > 1:
-                    pump.look()
-            return
-        self._look = False
-        if claimed and self.index == 0:
+        if claimed >= asked or (claimed and len(turn.wants) > 1):  # there may be more where this came from
+            self._called = True
+            if claimed >= asked > 1:
+                for pump in self.worker.pumps:
+                    if pump is not self:
+                        pump.look()
+        elif claimed and self.index == 0:
             self._look_again = now + LINGER
+
+    def _tell_of_room(self) -> None:
+        """What ended made room, perhaps after another pump had looked for it."""
+        if self.hand.limited:
+            self._called = True
+        for pump in self.worker.pumps:
+            if pump is not self and pump.hungry:
+                pump.wake.set()
 
     def _rest(self) -> None:
         """Until somebody wakes us, a job's time comes, or it is time to look without being told."""
         now = monotonic()
-        until = [self._asked_at + self.worker.settings.poll]
-        if self.index == 0:
+        until = [now + 1.0] if self.index else [self._poll_at]
+        if self._look_again is not None:
+            until.append(self._look_again)
+        if self.index == 0 and not self.hungry:
             until.append(self._promote_at)
-            if self._look_again is not None:
-                until.append(self._look_again)
-        else:
-            until = [now + 1.0]
         timeout = 0.05 if self._closing or self.worker.stopping else max(0.0005, min(until) - now)
         self.wake.wait(timeout)
         if self.index == 0 and monotonic() >= self._promote_at:
-            self._look = True
+            self._called = True
 
     def _reconnected(self) -> None:
         """Jobs may have been claimed for us in a turn whose answer was lost: they are handed back."""
@@ -224,17 +247,45 @@ class Pump(threading.Thread):
         self._generation = self.store.generation
 
     def _one_by_one(self) -> None:
+        """One of the reports cannot be stored: the others must not suffer, and it must not be forgotten."""
         done, reports, ended = self._pending
-        self._pending = ([], [], [])
-        turns = [Turn(self.worker.id, self.index, done=[item]) for item in done]
-        turns += [Turn(self.worker.id, self.index, reports=[report]) for report in reports]
-        turns.append(Turn(self.worker.id, self.index, ended_leases=ended))
-        for turn in turns:
-            self.hand.release(in_hand_of(turn))
-            try:
-                self.store.exchange(turn)
-            except HoldfastError:
-                logger.exception("What a job's attempt ended with could not be stored: %r", turn)
+        while done:
+            self._store_one(Turn(self.worker.id, self.index, done=[done[-1]]), done[-1].call.id)
+            done.pop()
+        while reports:
+            self._store_one(Turn(self.worker.id, self.index, reports=[reports[-1]]), reports[-1].job_id)
+            reports.pop()
+        self.store.exchange(Turn(self.worker.id, self.index, ended_leases=ended))
+        self.hand.settled(ended)
+        ended.clear()
+
+    def _store_one(self, turn: Turn, job_id: int) -> None:
+        try:
+            self.store.exchange(turn)
+        except Unavailable:
+            raise
+        except Exception as error:
+            logger.exception(
+                "What an attempt of job %s ended with could not be stored; it ends in an error instead.", job_id
+            )
+            self._store_failure(turn, error)
+        self.hand.release(in_hand_of(turn))
+
+    def _store_failure(self, turn: Turn, error: Exception) -> None:
+        told = JobError(
+            type(error).__qualname__, f"what the attempt ended with could not be stored: {error!r:.500}", "result"
+        )
+        calls = [(item.call.id, item.call.attempt) for item in turn.done] + [
+            (report.job_id, report.attempt) for report in turn.reports
+        ]
+        try:
+            self.store.exchange(
+                Turn(turn.worker, turn.pump, reports=[Report(job_id, Raised(told), number) for job_id, number in calls])
+            )
+        except Unavailable:
+            raise
+        except Exception:
+            logger.exception("Nor could that; the job is recovered when this worker ends.")
 
 
 def in_hand_of(turn: Turn) -> int:

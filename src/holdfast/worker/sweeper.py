@@ -7,14 +7,13 @@
 
 import logging
 import os
-import socket
 import threading
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
 from holdfast.clock import Clock, monotonic
-from holdfast.errors import HoldfastError, Unavailable
+from holdfast.errors import Unavailable
 from holdfast.stores.contract import Store, WorkerRow
 from holdfast.worker import lockfile
 from holdfast.worker.settings import WorkerSettings
@@ -43,14 +42,18 @@ class Vigil:
         self._clock = clock
         self._lost_after = lost_after
         self._seen: dict[int, Seen] = {}
-        self._looked = clock.monotonic()
+        self._looked = self._own_moved = clock.monotonic()
+        self._own_beat: int | None = None
         self._generation = 0
 
-    def look(self, workers: Sequence[WorkerRow], generation: int) -> list[int]:
-        """The workers whose counter has stood still for too long while we watched."""
+    def look(self, workers: Sequence[WorkerRow], generation: int, own_beat: int | None = None) -> list[int]:
+        """The workers whose counter has stood still for too long while we watched and our own moved."""
         now = self._clock.monotonic()
-        if generation != self._generation or now - self._looked > max(self._lost_after / 2, 1.0):
-            self._seen.clear()  # we were away ourselves: what happened meanwhile is unknown
+        if own_beat is None or own_beat != self._own_beat:
+            self._own_beat, self._own_moved = own_beat, now
+        away = generation != self._generation or now - self._looked > max(self._lost_after / 2, 1.0)
+        if away or now - self._own_moved > max(self._lost_after / 2, 1.0):
+            self._seen.clear()  # we were away, or nobody can write: what a standing counter means is unknown
         self._generation, self._looked = generation, now
         lost = []
         for worker in workers:
@@ -75,6 +78,7 @@ class Sweeper(threading.Thread):
         claims: Callable[[], int],
         ask_judge: Callable[[list[int]], None],
         types: Sequence[str],
+        missed: Callable[[], None],
     ) -> None:
         super().__init__(name="holdfast-sweeper", daemon=True)
         self.store = store
@@ -83,10 +87,10 @@ class Sweeper(threading.Thread):
         self._claims = claims
         self._seen_claims = self._tidied_claims = 0
         self._ask_judge = ask_judge
+        self._missed = missed  # told when we ourselves are not among the living
         self._types = types
         self._clock = clock
         self._vigil = Vigil(clock, settings.lost_after)
-        self._host, self._pid = socket.gethostname(), os.getpid()
         self._wake = threading.Event()
         self._closing = False
         self._slice = 0
@@ -109,7 +113,7 @@ class Sweeper(threading.Thread):
             except Unavailable as error:
                 logger.warning("Cannot sweep: %s", error)
                 next_sweep = monotonic() + 1.0
-            except HoldfastError:
+            except Exception:
                 logger.exception("A sweep failed.")
                 next_sweep = monotonic() + 1.0
             self._wake.wait(max(0.01, min(TIDY_LOOK, next_sweep - monotonic())))
@@ -133,14 +137,19 @@ class Sweeper(threading.Thread):
             "restore", 1.0 if self._slice else self._settings.forgotten_after / 2, self.restore, everything
         )
         self._now_and_then("archive", ARCHIVE_EVERY, self.archive, everything)
-        rest = QUICK if self.store.lock_path() else self._settings.heartbeat
+        rest = QUICK if self.store.lock_path() else min(self._settings.heartbeat, self._settings.lost_after / 4)
         return rest if pulse.overdue_in is None else max(0.05, min(rest, pulse.overdue_in))
 
     def find_lost(self) -> None:
         """Workers that died on this machine, and those whose heart stopped."""
-        workers = [row for row in self.store.workers() if row.id != self._own_id()]
+        own = self._own_id()
+        rows = self.store.workers()
+        workers = [row for row in rows if row.id != own]
+        own_beat = next((row.beat for row in rows if row.id == own), None)
+        if own_beat is None:
+            self._missed()
         dead = [row for row in workers if self._is_dead(row)]
-        lost = set(self._vigil.look(workers, self.store.generation))
+        lost = set(self._vigil.look(workers, self.store.generation, own_beat))
         for row in workers:
             if row in dead or row.id in lost:
                 count = self.store.lose(row.id)
@@ -149,8 +158,11 @@ class Sweeper(threading.Thread):
                     lockfile.forget(row.lock_path)
 
     def _is_dead(self, row: WorkerRow) -> bool:
-        own = row.host == self._host and row.pid == self._pid
-        return row.lock_path is not None and not own and lockfile.is_abandoned(row.lock_path)
+        own_path = self.store.lock_path()
+        if row.lock_path is None or own_path is None:
+            return False
+        # Beside our own file: another container may know the folder by another name.
+        return lockfile.is_abandoned(os.path.join(os.path.dirname(own_path), os.path.basename(row.lock_path)))
 
     def park(self) -> None:
         handled = {job_type for row in self.store.workers() for job_type in row.types}

@@ -117,7 +117,9 @@ class ThreadRunner(Runner):
         """Seconds until the first running job's time is over."""
         calls = [slot.call for slot in list(self._slots)]
         ends = [call.began + call.timeout for call in calls if call is not None and call.timeout is not None]
-        return max(0.002, min(ends) - self.clock.monotonic()) if ends else None
+        if ends:
+            return max(0.002, min(ends) - self.clock.monotonic())
+        return 0.5 if len(self._slots) > self._idle else None  # a thread may be about to begin
 
     def _abandon(self, slot: "_Slot", call: Claimed, why: str, actor: str) -> None:
         with self._lock:

@@ -7,6 +7,7 @@ Threads of a worker, and what each one owns:
 - the *sweeper* looks for what other workers left behind.
 """
 
+import contextlib
 import logging
 import os
 import socket
@@ -77,7 +78,11 @@ class Worker:
         """Join the instance and begin to work."""
         with self._starting:
             if not self.stopping:
-                self._start()
+                try:
+                    self._start()
+                except BaseException:
+                    self._give_up_start()
+                    raise
                 self._began = True
 
     def _start(self) -> None:
@@ -100,12 +105,20 @@ class Worker:
         for thread in (*self.pumps, self.pulse, self.sweeper):
             thread.start()
 
-    def join(self) -> None:
-        """Take a new identity. Also after having been called lost: what is in hand then is stale."""
+    def _give_up_start(self) -> None:
+        for runner in self.runners:
+            with contextlib.suppress(Exception):
+                runner.stop()
         if self._lock_file:
             self._lock_file.release()
+            self._lock_file = None
+
+    def join(self) -> None:
+        """Take a new identity. Also after having been called lost: what is in hand then is stale."""
         path = self.store.lock_path()
-        self._lock_file = LockFile(path) if path else None
+        before, self._lock_file = self._lock_file, LockFile(path) if path else None
+        if before:
+            before.release()
         settings = self.settings
         host, pid = socket.gethostname(), os.getpid()
         name = settings.name or f"{host}:{pid}"
@@ -233,6 +246,10 @@ class Worker:
             )
             self.join()
 
+    def _missed(self) -> None:
+        if self._began:
+            self.pulse.beat_now()
+
     def _asked(self, store: Store) -> Sequence[tuple[int, int, str]]:
         return store.aborts(self.id)
 
@@ -252,6 +269,7 @@ class Worker:
             lambda: self.hand.attempts,
             self.judge.ask_about,
             self.types,
+            self._missed,
         )
 
     # One job at a time
@@ -296,4 +314,6 @@ class Worker:
             done, reports, ended = self.hand.take_finished()
             if done or reports:
                 self.store.exchange(Turn(self.id, done=done, reports=reports, ended_leases=ended))
+                self.hand.settled(ended)
+            if call.lease in ended:
                 return
