@@ -35,6 +35,16 @@ ORDERS = ("priority", "schedule")
 ENGINE_TABLE = re.compile(r"[a-z]+(_[a-z]+)*__")  # of this or any other instance
 
 
+class OpenTransaction:
+    """The transaction that enqueues of this thread or task are part of."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.connection: Any = None
+        self.one_at_a_time = threading.Lock()
+        self.over = False
+
+
 class App:
     """One instance: its queues, its job types, its database."""
 
@@ -77,7 +87,7 @@ class App:
         self._store: Store | None = None
         self._pid = 0
         self._registered = False
-        self._transaction: contextvars.ContextVar[tuple[Store, Any, threading.Lock] | None] = contextvars.ContextVar(
+        self._transaction: contextvars.ContextVar[OpenTransaction | None] = contextvars.ContextVar(
             "holdfast_transaction", default=None
         )
 
@@ -176,15 +186,19 @@ class App:
     @contextmanager
     def transaction(self) -> Iterator[Any]:
         """Enqueues of this thread or task inside commit or roll back together."""
-        if self._transaction.get() is not None:
+        current = self._transaction.get()
+        if current is not None and not current.over:
             raise Invalid("app.transaction() is already open here; transactions do not nest.")
         store = self.store.another(self.patience)
+        opened = OpenTransaction(store)
         try:
             with store.transaction() as connection:
-                token = self._transaction.set((store, connection, threading.Lock()))
+                opened.connection = connection
+                token = self._transaction.set(opened)
                 try:
                     yield connection
                 finally:
+                    opened.over = True  # a task begun inside keeps its copy of the context
                     self._transaction.reset(token)
         finally:
             store.close()
@@ -242,11 +256,10 @@ class App:
         return list(self.add(jobs, connection)) if jobs else []
 
     def add(self, jobs: Sequence[NewJob], connection: Any = None) -> Sequence[Job]:
-        open_transaction = self._transaction.get()
-        if open_transaction is not None:
-            store, own, one_at_a_time = open_transaction
-            with one_at_a_time:  # `aenqueue` comes on other threads
-                return store.add(jobs, connection if connection is not None else own)
+        opened = self._transaction.get()
+        if opened is not None and not opened.over:
+            with opened.one_at_a_time:
+                return opened.store.add(jobs, connection if connection is not None else opened.connection)
         return self.store.add(jobs, connection)
 
     # Looking and acting

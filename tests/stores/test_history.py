@@ -273,6 +273,16 @@ def test_an_errors_text_may_hold_anything(app: Callable[..., App]) -> None:
     assert "ünï 😀" in (attempt.traceback or "")
 
 
+def test_a_traceback_may_hold_what_no_database_keeps(store: Store) -> None:
+    add(store)
+    worker = WorkerByHand(store)
+    call = worker.claim_one()
+    worker.fail(call, traceback="nul \0 half \ud800 tab \t ünï 😀 percent %s slash \\")
+
+    (attempt,) = store.attempts(call.id)
+    assert attempt.traceback == "nul \\0 half \\ud800 tab \t ünï 😀 percent %s slash \\"
+
+
 def test_a_job_run_by_an_app_tells_its_story(app: Callable[..., App], clock: MovableClock) -> None:
     holdfast = app()
     stories = iter([Snooze(5), Retry("busy", delay=7), ValueError("oh"), Failed("no")])

@@ -370,7 +370,7 @@ def _kill(row: Row, error: JobError, outcome: Outcome, record: Record) -> Change
 
 def _replace(row: Row, now: datetime) -> Change:
     """The window has closed: the next opening, `attempt` unchanged (W5)."""
-    at, closes = placement(row.time_windows, row.expires_time, None, now)
+    at, closes = placement(row.time_windows, row.expires_time, row.scheduled_run_time, now)
     steps = (Step(row.state, row.attempt, situation=row.situation),)
     return _change(row, steps, None, losses=row.losses, crashes=row.crashes, place_time=at, closes_time=closes)
 
@@ -416,14 +416,16 @@ def placement(
     time_windows: tuple[str, ...], expires_time: datetime | None, wanted: datetime | None, now: datetime
 ) -> tuple[datetime, datetime | None]:
     """When a job is to start, and the moment from which on it may not: its window's close or its expiry."""
-    if not time_windows:
-        return wanted or now, expires_time
-    parsed = windows.parse_all(time_windows)
-    at = windows.place(parsed, wanted if wanted is None else max(wanted, now), now)
-    closes = windows.closes(parsed, at)
-    if expires_time is None or closes is None:
-        return at, closes or expires_time
-    return at, min(closes, expires_time)
+    at, closes = wanted or now, None
+    if time_windows:
+        parsed = windows.parse_all(time_windows)
+        at = windows.place(parsed, wanted if wanted is None else max(wanted, now), now)
+        closes = windows.closes(parsed, at)
+    if expires_time is None:
+        return at, closes
+    if at >= expires_time:
+        return expires_time, expires_time  # it cannot start any more, and that is when it ends
+    return at, expires_time if closes is None else min(closes, expires_time)
 
 
 def _step(row: Row, event: Event, outcome: Outcome | None = None, error: JobError | None = None) -> Step:

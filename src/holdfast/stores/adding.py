@@ -12,7 +12,7 @@ from msgspec import structs
 from holdfast.clock import Clock
 from holdfast.errors import DuplicateJob, HoldfastError, Invalid, Unavailable
 from holdfast.jobs import throttle
-from holdfast.jobs.job import Job, State
+from holdfast.jobs.job import Job, Situation, State
 from holdfast.jobs.states import (
     placement,
 )
@@ -40,24 +40,34 @@ class Adding(Changing):
             lead, self._led = not self._led, True
             entry = _Adding(jobs, lead)
             self._adding.append(entry)
-        if not lead:
-            lead = entry.wait()
-        if lead:
-            self._lead()
+        try:
+            if lead or entry.wait():
+                self._lead()
+        except BaseException:
+            self._withdraw(entry)
+            raise
         if entry.error is not None:
             raise entry.error
         return entry.added
 
-    def _lead(self) -> None:
-        """Store what has come in so far; whoever came meanwhile is led by the first of them."""
-        try:
-            with self.lock:
-                self._add_together()
-        finally:
-            with self._adding_lock:
+    def _withdraw(self, entry: "_Adding") -> None:
+        """Its caller was interrupted: nobody may wait to be led by it."""
+        with self._adding_lock:
+            if entry in self._adding:
+                self._adding.remove(entry)
+            if entry.leads:
                 self._led = bool(self._adding)
                 if self._adding:
                     self._adding[0].lead()
+
+    def _lead(self) -> None:
+        """Store what has come in so far; whoever came meanwhile is led by the first of them."""
+        with self.lock:
+            self._add_together()
+        with self._adding_lock:
+            self._led = bool(self._adding)
+            if self._adding:
+                self._adding[0].lead()
 
     def _add_together(self) -> None:
         """Everything that callers have handed in so far, in one transaction; one by one if that fails."""
@@ -80,6 +90,10 @@ class Adding(Changing):
         """False if something was wrong: one caller's bad row must not fail another's."""
         try:
             added = list(self.add_batch([job for entry in entries for job in entry.jobs]))
+        except Unavailable as error:  # it may have happened: trying again could store everything twice
+            for entry in entries:
+                entry.fail(error)
+            return True
         except HoldfastError:
             return False
         for entry in entries:
@@ -126,9 +140,11 @@ class Adding(Changing):
         """Other payload, times and options for a job still `initial`; a claim wins over it (Q5)."""
         self._drop_hints([job_id], unbegun=True)
         row = self._lock([job_id]).get(job_id)
-        if row is None or row.state is not State.INITIAL:
-            return
         now = self.now()
+        if row is None or row.state is not State.INITIAL:
+            if row is not None and row.situation is Situation.LOOSE:  # its hint may have been dropped above
+                self._place(row, row.scheduled_run_time, row.expires_time, now)
+            return
         at, closes = self.placed(new, now)
         params = {name: getattr(new, name) for name in ("payload", "priority", "throttle_factor", "timeout", "retries")}
         params["time_windows"] = encode_json(new.time_windows).decode() if new.time_windows else None
@@ -201,7 +217,7 @@ class _Adding:
         self.jobs = jobs
         self.added: Sequence[Job] = ()
         self.error: BaseException | None = None
-        self._leads = leads
+        self.leads = leads
         self._settled = False
         self._woken = None if leads else threading.Event()
 
@@ -209,10 +225,10 @@ class _Adding:
         """Until it is stored, or until it has to lead (True)."""
         if self._woken is not None:
             self._woken.wait()
-        return self._leads
+        return self.leads
 
     def lead(self) -> None:
-        self._leads = True
+        self.leads = True
         self._wake()
 
     def finish(self, added: Sequence[Job]) -> None:

@@ -52,11 +52,12 @@ class Changing(Reading):
         locked = self._lock([report.job_id for report in reports])
         reports = self._heed_aborts(reports)
         now, types = self.now(), self._read_types()
+        self._read_queues()  # their order as it is now: hints are placed by it
         changes: list[Change | None] = []
         for report in reports:
             row = locked.get(report.job_id)
             change = None
-            if row is not None and self._owns(report, row):
+            if row is not None and self._owns(report, row) and self._first_answer(report, row):
                 rules = self._rules(types.get(row.job_type))
                 change = decide(row, report.happening, rules, now, random.random())
                 self._write(change, now, report)
@@ -116,6 +117,12 @@ class Changing(Reading):
             return row.attempt == report.attempt
         return (row.state, row.attempt, row.situation) == (State.RUNNING, report.attempt, Situation.HELD)
 
+    def _first_answer(self, report: Report, row: Row) -> bool:
+        """Of several answers about an error that waited for its retry handler only the first counts."""
+        if not (isinstance(report.happening, Decided) and row.state is State.ERROR):
+            return True
+        return self.run("drop_undecided", {"job_type": row.job_type, "id": row.id}) > 0
+
     def _rules(self, declared: TypeRow | None) -> Rules:
         if declared is None:
             return Rules()
@@ -141,8 +148,6 @@ class Changing(Reading):
                 "lease_until",
                 {"queue": row.queue, "deadline": self.time(change.deadline_time), "ids": self.pack([row.id])},
             )
-        if isinstance(report.happening, Decided) and row.state is State.ERROR:
-            self.run("drop_undecided", {"job_type": row.job_type, "id": row.id})
         if change.final:
             self.run("drop_abort", {"job": row.id})
 

@@ -38,7 +38,10 @@ class SqlStore(Sweeping):
         limit, room = queue["throttle_limit"], min(want.room, want.free)
         if queue["paused"] or room <= 0:
             return []
-        types = {name for row in self.rows("live_types") for name in decode_words(row["types"])}
+        living = self.rows("live_types")
+        if all(row["id"] != turn.worker for row in living):
+            return []  # called lost: others have its jobs, and it must not take more under this name
+        types = {name for row in living for name in decode_words(row["types"])}
         most = limit * (1 + throttle.TOLERANCE) if limit >= 1 else math.inf
         looked = {**params, "types": self.words(sorted(types)), "most": most, "limit": room + 1}
         found = self.rows("candidates", {**looked, "now": self.time(self.now())})

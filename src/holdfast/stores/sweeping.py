@@ -185,8 +185,9 @@ class Sweeping(Adding):
             return 0
         leased = {row["id"] for row in self.rows("leased_ids")}
         reports = []
-        for row in self._lock([row["id"] for row in held if row["id"] not in leased]).values():
-            if row is not None and row.situation is Situation.HELD:
+        seen = {row["id"]: row["attempt"] for row in held if row["id"] not in leased}
+        for row in self._lock(list(seen)).values():
+            if row is not None and row.situation is Situation.HELD and row.attempt == seen[row.id]:
                 reports.append(Report(row.id, Lost(), attempt=row.attempt))
         return sum(change is not None for change in self.apply(reports))
 

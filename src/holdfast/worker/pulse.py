@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from holdfast.clock import monotonic, sleep
 from holdfast.errors import Unavailable
 from holdfast.stores.contract import Store
+from holdfast.worker.settings import FAREWELL
 
 logger = logging.getLogger("holdfast.worker")
 LEAST_REST = 0.02  # seconds between two looks for aborts: wake-ups come in storms
@@ -43,6 +44,7 @@ class Pulse(threading.Thread):
 
     def close(self) -> None:
         self._closing = True
+        self.store.patience = FAREWELL
         self.wake.set()
         self.join(5.0)
         self.store.close()

@@ -16,7 +16,7 @@ from holdfast.jobs.job import JobError
 from holdfast.jobs.states import HandedBack, Raised
 from holdfast.stores.contract import Claimed, Done, Report, Store, Turn, TurnAnswer, Want
 from holdfast.worker.hand import Hand
-from holdfast.worker.settings import WorkerSettings
+from holdfast.worker.settings import FAREWELL, WorkerSettings
 
 logger = logging.getLogger("holdfast.worker")
 BATCH = 500  # most jobs claimed in one turn
@@ -81,6 +81,7 @@ class Pump(threading.Thread):
 
     def close(self) -> None:
         self._closing = True
+        self.store.patience = FAREWELL
         self.wake.set()
         self.join(5.0)
         self.store.close()

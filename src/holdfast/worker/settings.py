@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+FAREWELL = 2.0  # seconds to wait for the database when leaving
+
 
 class WorkerSettings(Struct, frozen=True):
     """Seconds where nothing else is said."""

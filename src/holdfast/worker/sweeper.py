@@ -16,7 +16,7 @@ from holdfast.clock import Clock, monotonic
 from holdfast.errors import Unavailable
 from holdfast.stores.contract import Store, WorkerRow
 from holdfast.worker import lockfile
-from holdfast.worker.settings import WorkerSettings
+from holdfast.worker.settings import FAREWELL, WorkerSettings
 
 logger = logging.getLogger("holdfast.sweeper")
 ABORT_PATIENCE = 10.0  # seconds a worker has to end a job that somebody wants to end (J10)
@@ -98,6 +98,7 @@ class Sweeper(threading.Thread):
 
     def close(self) -> None:
         self._closing = True
+        self.store.patience = FAREWELL
         self._wake.set()
         if self.is_alive():
             self.join(5.0)

@@ -31,13 +31,12 @@ from holdfast.worker.loop import LoopRunner
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.pump import Pump
 from holdfast.worker.runners import Runner
-from holdfast.worker.settings import WorkerSettings
+from holdfast.worker.settings import FAREWELL, WorkerSettings
 from holdfast.worker.sweeper import Sweeper
 from holdfast.worker.threads import ThreadRunner
 
 logger = logging.getLogger("holdfast.worker")
 LONG_IN_BACKLOG = 1.0  # seconds after which a job claimed ahead and not begun is handed back
-FAREWELL = 2.0  # seconds to wait for the database when leaving
 
 
 class Worker:

@@ -16,7 +16,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from holdfast.clock import monotonic, sleep
-from holdfast.errors import Invalid, Unavailable
+from holdfast.errors import Conflict, Invalid, Unavailable
 
 PINNED_OFF = ("seqscan", "bitmapscan", "hashjoin", "mergejoin", "material", "sort")
 PINS = "; ".join(
@@ -48,6 +48,8 @@ class Connection:
     def database(self) -> psycopg.Connection[TupleRow]:
         """The live connection; connects if need be, as long as patience lasts."""
         if self._database is None or self._dead(self._database):
+            if self.depth:  # never in the middle of a transaction: its first half would be lost in silence
+                raise psycopg.OperationalError("the connection was lost in the middle of a transaction")
             self._discard()
             self._database = self._connect()
         return self._database
@@ -133,9 +135,16 @@ class Connection:
                     raise self.lost(error) from error
 
     def _commit(self) -> None:
-        assert self._database is not None
+        if self._database is None:
+            raise Unavailable(
+                "PostgreSQL was lost inside the transaction. Nothing was changed; try again when it is back."
+            )
         try:
-            self._database.execute("commit")
+            if self._database.execute("commit").statusmessage != "COMMIT":
+                raise Conflict(
+                    "The transaction had failed before its end, so PostgreSQL rolled it back: nothing of it is stored. "
+                    "An error inside a transaction must end it; use a savepoint to go on after one."
+                )
         except LOST as error:
             self._discard()
             raise Unavailable(
@@ -151,7 +160,9 @@ class Connection:
             self._discard()
 
     def lost(self, error: psycopg.Error) -> Unavailable:
-        """The connection broke: forget it and say so."""
+        """The connection broke: forget it and say so. Some such errors leave it whole, like a deadlock."""
+        if self._database is not None and not self._dead(self._database) and error.sqlstate is not None:
+            return Unavailable(f"PostgreSQL could not do it now: {one_line(error)}. Nothing was changed; try again.")
         self._discard()
         return Unavailable(f"PostgreSQL was lost: {one_line(error)}. Nothing was changed; try again when it is back.")
 

@@ -18,7 +18,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
 from holdfast.clock import Clock, monotonic
-from holdfast.errors import Conflict, Invalid, Unavailable
+from holdfast.errors import Conflict, Invalid, NotFound, Unavailable
 from holdfast.jobs import throttle
 from holdfast.jobs.job import Job
 from holdfast.stores import queryfile
@@ -56,7 +56,8 @@ class PostgresStore(SqlStore):
         self.connection = Connection(conninfo, patience)
         self.lock = self.connection.lock
         self._filled: dict[tuple[str, str], str] = {}
-        self._told: dict[str, float] = {}
+        self._told: dict[str, float] = {}  # when a lone enqueue last told of a queue
+        self._to_tell: set[str] = set()  # at the end of this transaction
         self._months: set[datetime] = set()  # that this transaction knows the archive to have partitions for
         self._now: datetime | None = None
 
@@ -209,10 +210,14 @@ class PostgresStore(SqlStore):
     @contextmanager
     def work(self, write: bool = True) -> Iterator[None]:
         with self._translated(), self.connection.transaction():
-            if self.connection.depth == 1:
+            outermost = self.connection.depth == 1
+            if outermost:
                 self._now = None
                 self._months.clear()
+                self._to_tell.clear()
             yield
+            if outermost:
+                self._tell_queues()
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -232,17 +237,13 @@ class PostgresStore(SqlStore):
             raise self.connection.lost(error) from error
 
     def announce(self, queues: Sequence[str]) -> None:
-        """Leading edge: the first goes at once, then at most one per queue in a while; workers look again after it."""
-        for queue in queues or ("",):
-            if self._may_tell(queue):
-                self.run("tell", {"channel": self.channel, "queue": queue})
+        """Told at the end of the transaction, once for each queue."""
+        self._to_tell.update(queues or ("",))
 
-    def _may_tell(self, queue: str) -> bool:
-        now = monotonic()
-        if now - self._told.get(queue, 0.0) < TELL_EVERY:
-            return False
-        self._told[queue] = now
-        return True
+    def _tell_queues(self) -> None:
+        for queue in sorted(self._to_tell):
+            self.run("tell", {"channel": self.channel, "queue": queue})
+        self._to_tell.clear()
 
     @contextmanager
     def transaction(self) -> Iterator[psycopg.Connection[Any]]:
@@ -315,20 +316,32 @@ class PostgresStore(SqlStore):
         params = {name: getattr(new, name) for name in names}
         with self._translated(), self.connection.lock:
             database = self.connection.database
-            queue = self.queue_row(new.queue)
-            throttle.check_factor(new.throttle_factor, queue.throttle_limit)
+            told_at = monotonic()
+            tell = told_at - self._told.get(new.queue, 0.0) >= TELL_EVERY  # leading edge; workers look again after it
             params |= {
-                "by_time": queue.claim_order == "schedule",
-                "tell": self._may_tell(new.queue),
+                "tell": tell,
                 "channel": self.channel,
                 "now": self.given_now(),
             }
-            stored = database.execute(self.text("add_one", new.queue).encode(), params).fetchone()
-        assert stored is not None
+            try:
+                stored = database.execute(self.text("add_one", new.queue).encode(), params).fetchone()
+            except LOST as error:
+                self.connection.lost(error)
+                raise Unavailable(
+                    f"PostgreSQL was lost while a job was being stored ({one_line(error)}): it may or may not be there. "
+                    "A job enqueued with a job_key can safely be enqueued again."
+                ) from error
+            if stored is None:
+                self._read_queues()
+                throttle.check_factor(new.throttle_factor, self.queue_row(new.queue).throttle_limit)
+                raise NotFound(f"There is no queue `{new.queue}` in instance `{self.instance}` any more.")
+            if tell:
+                self._told[new.queue] = told_at
         now = stored[1].astimezone(UTC)
         return self.job_added(new, stored[0], now, now)
 
     def insert(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
+        self._read_queues()  # their order and limits as they are now
         now = self.now()
         ids = [row["id"] for row in self.rows("next_ids", {"count": len(jobs)})]
         duplicates = self._take_keys(jobs, ids)
@@ -413,10 +426,10 @@ class PostgresStore(SqlStore):
     ) -> dict[int, Job]:
         """What each job that did not get its key gets instead."""
         found: dict[int, Job] = {}
-        for index, new in enumerate(losers):
-            if new is None or new.job_key is None:
-                continue
-            holder = holders.get((new.job_type, new.job_key))
+        keyed = [(index, new) for index, new in enumerate(losers) if new is not None and new.job_key is not None]
+        # In the order of what they hold, as everybody locks rows.
+        for index, new in sorted(keyed, key=lambda pair: holders.get((pair[1].job_type, pair[1].job_key or ""), 0)):
+            holder = holders.get((new.job_type, new.job_key or ""))
             if holder is None:
                 raise Conflict(
                     f"The key `{new.job_key}` of type `{new.job_type}` changes hands too fast. Enqueue again."
@@ -447,7 +460,10 @@ class PostgresStore(SqlStore):
                 "connection= is not in a transaction. Begin one (`with connection.transaction():`) before you enqueue in it."
             )
         try:
-            return self._borrowed(connection).insert(jobs)
+            store = self._borrowed(connection)
+            added = store.insert(jobs)
+            store._tell_queues()
+            return added
         except psycopg.errors.UndefinedTable as error:
             raise Invalid(
                 f"connection= is open on database `{connection.info.dbname}`, which has no instance `{self.instance}`. "
@@ -462,7 +478,7 @@ class PostgresStore(SqlStore):
 
     def _borrowed(self, connection: psycopg.Connection[Any]) -> "PostgresStore":
         store = PostgresStore(self.conninfo, self.instance, self.clock, self.patience)
-        store._queues, store._told, store.source = self._queues, self._told, self.source
+        store._queues, store.source = self._queues, self.source
         store.connection._database = connection
         store.connection.depth = 1
         return store
@@ -477,7 +493,9 @@ class PostgresStore(SqlStore):
             with self.work():
                 changes = self.apply(turn.reports)
                 answer = self._pipeline(turn, [want for want in turn.wants if want not in limited], changes)
-                claimed = [call for want in limited for call in self.claim_limited(turn, want)]
+                self._now = None  # what was promoted just now is due now
+                wants = sorted(limited, key=lambda want: want.queue)  # everybody locks queues in the same order
+                claimed = [call for want in wants for call in self.claim_limited(turn, want)]
                 return structs.replace(answer, claimed=[*answer.claimed, *claimed])
 
     def claim_these(self, turn: Turn, queue: str, chosen: Sequence[Mapping[str, Any]]) -> list[Claimed]:

@@ -33,6 +33,7 @@ class Connection:
         self.lock = threading.RLock()
         self.depth = 0
         self.broken: str | None = None
+        self._closing = False
         self._inode = 0
         self.database: Any = self._open()  # apsw's own types leave every value open
 
@@ -141,13 +142,12 @@ class Connection:
 
     def _with_patience(self, action: Any) -> Any:
         """Again and again while a stranger has the lock, until our patience ends."""
-        ends = None if self.patience is None else monotonic() + self.patience
-        pause = 0.001
+        began, pause = monotonic(), 0.001
         while True:
             try:
                 return action()
             except BUSY:
-                if ends is not None and monotonic() > ends:
+                if self._closing or (self.patience is not None and monotonic() - began > self.patience):
                     raise
                 sleep(pause * (0.5 + random.random()))
                 pause = min(pause * 2, 0.1)
@@ -157,6 +157,8 @@ class Connection:
         return Unavailable(f"SQLite file {self.path}: {explained(error, self.path)}")
 
     def close(self) -> None:
+        """For good; a thread that waits for a stranger's lock gives up."""
+        self._closing = True
         with self.lock:
             with contextlib.suppress(apsw.ConnectionClosedError):
                 if self._wal_is_gone():

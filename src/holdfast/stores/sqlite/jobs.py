@@ -230,9 +230,18 @@ class SqliteStore(SqlStore):
         if self.connection.in_memory:
             return True
         with self.connection.lock:
-            version = self.connection.database.execute(STATEMENTS["data_version"]).fetchall()[0][0]
-            seen, self._data_version = self._data_version, version
-        return bool(version != seen)
+            seen = self._data_version
+            self._data_version = self._ask_data_version()
+            if self._data_version == seen:
+                # The news of a write comes before its commit is to be seen: wait for the writer, then ask again.
+                with self.connection.transaction(write=True):
+                    pass
+                self._data_version = self._ask_data_version()
+        return self._data_version != seen
+
+    def _ask_data_version(self) -> int:
+        version: int = self.connection.database.execute(STATEMENTS["data_version"]).fetchall()[0][0]
+        return version
 
     def make_room_in_archive(self, end_time: datetime) -> None:
         """Here the archive is one table."""
@@ -240,6 +249,7 @@ class SqliteStore(SqlStore):
     # Adding
 
     def insert(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
+        self._read_queues()  # their order and limits as they are now
         now = self.now()
         keyed = [(new.job_type, new.job_key) for new in jobs if new.job_key is not None]
         if not keyed:
@@ -398,7 +408,9 @@ class SqliteStore(SqlStore):
     def _claim(self, turn: Turn, want: Want, types: str, stamp: int) -> list[Claimed]:
         if self.queue_row(want.queue).throttle_limit >= 1:
             return self.claim_limited(turn, want)
-        head = self.connection.database.execute(self.text("head"), (want.queue, types, stamp, want.room)).fetchall()
+        head = self.connection.database.execute(
+            self.text("head"), (want.queue, types, stamp, want.room, turn.worker)
+        ).fetchall()
         started = self._start(turn, want.queue, head, stamp)
         if not started:
             return []

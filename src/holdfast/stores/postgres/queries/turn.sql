@@ -23,16 +23,18 @@ with head as (
   where queue = :queue and job_type = any(:types::text[]) and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
     and (closes_time is null or closes_time > coalesce(:now::timestamptz, statement_timestamp()))
     and (select not paused and coalesce(set_limit, declared_limit) < 1 from {queue} where name = :queue)
+    and exists (select from {worker} where id = :worker and gone is null)
   order by major, minor, id for update skip locked limit :room),
  taken as (delete from {ready} where ctid = any(array(select ctid from head)) returning id),
- ids as (select array_agg(id) as ids from taken),
- lease as (insert into {lease} (queue, worker, pump, ids) select :queue, :worker, :pump, ids from ids where ids is not null returning id)
-update {queue_table} j set state = 'running', situation = 'held', attempt = j.attempt + 1, worker = :worker, error = 'NONE',
-  start_time = coalesce(:now::timestamptz, statement_timestamp()), update_time = coalesce(:now::timestamptz, statement_timestamp())
-where j.id = any((select ids from ids)::bigint[]) and (j.state in ('initial', 'error') or j.situation = 'loose')
-  and j.scheduled_run_time <= coalesce(:now::timestamptz, statement_timestamp())
-returning j.id, j.attempt, j.job_type, j.job_key, j.payload, j.timeout, j.losses, j.priority, date_part('epoch', j.scheduled_run_time),
-  (select id from lease);
+ started as (
+  update {queue_table} j set state = 'running', situation = 'held', attempt = j.attempt + 1, worker = :worker, error = 'NONE',
+    start_time = coalesce(:now::timestamptz, statement_timestamp()), update_time = coalesce(:now::timestamptz, statement_timestamp())
+  where j.id = any(array(select id from taken)) and (j.state in ('initial', 'error') or j.situation = 'loose')
+    and j.scheduled_run_time <= coalesce(:now::timestamptz, statement_timestamp())
+  returning j.id, j.attempt, j.job_type, j.job_key, j.payload, j.timeout, j.losses, j.priority, date_part('epoch', j.scheduled_run_time) as wanted),
+ lease as (
+  insert into {lease} (queue, worker, pump, ids) select :queue, :worker, :pump, array_agg(id) from started having count(*) > 0 returning id)
+select started.*, (select id from lease) from started;
 
 -- name: move
 -- The one guarded statement for everything that is not plain success.
@@ -111,7 +113,7 @@ vacuum (truncate off, parallel 0, skip_locked) {lease};
 select coalesce(set_limit, declared_limit) as throttle_limit, paused from {queue} where name = :queue for no key update;
 
 -- name: live_types
-select types from {worker} where gone is null;
+select id, types from {worker} where gone is null;
 
 -- name: used
 -- The factors of everything held or waiting in the queue: from the leases of single jobs, and from the rows under the others.

@@ -92,7 +92,7 @@ where j.id > :after and j.id <= :upto and j.state <> 'final' and j.update_time <
 
 -- name: held_rows
 -- Held jobs of an id range, to be compared with the leases.
-select id, worker from {queue_table} where id > :after and id <= :upto and situation = 'held' and update_time < :before;
+select id, attempt from {queue_table} where id > :after and id <= :upto and situation = 'held' and update_time < :before;
 
 -- name: leased_ids
 select unnest(ids) as id from {lease};

@@ -15,6 +15,7 @@ delete from {lease} where id = ?1;
 select major, minor, id from {ready}
 where queue = ?1 and job_type in (select value from json_each(?2)) and ready_time <= ?3 and (closes_time is null or closes_time > ?3)
   and exists (select 1 from {queue} where name = ?1 and not paused and coalesce(set_limit, declared_limit) < 1)
+  and exists (select 1 from {worker} where id = ?5 and gone is null)
 order by major, minor, id limit ?4;
 
 -- name: take
@@ -96,7 +97,7 @@ delete from {lease} where id = :id;
 select coalesce(set_limit, declared_limit) as throttle_limit, paused from {queue} where name = :queue;
 
 -- name: live_types
-select types from {worker} where gone is null;
+select id, types from {worker} where gone is null;
 
 -- name: used
 -- The factors of everything held or waiting in the queue: from the leases of single jobs, and from the rows under the others.
