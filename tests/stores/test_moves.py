@@ -10,7 +10,7 @@ from holdfast import IllegalMove
 from holdfast.jobs.job import JobError, Situation, State
 from holdfast.jobs.states import MOVES, TARGET, Decided, Event, HandedBack, Happening, Raised, Succeeded, move
 from holdfast.stores.contract import QueueDeclared, Report, Store
-from tests.by_hand import WorkerByHand, add, error
+from tests.by_hand import WorkerByHand, add, declare, error
 from tests.raw_sql import RawSql
 
 PAIRS = list(itertools.product(State, Event))
@@ -108,9 +108,10 @@ def test_a_legal_move_ends_where_the_table_says(store: Store) -> None:
     for (state, event), target in MOVES.items():
         if event not in HAPPENINGS:
             continue
+        declare(store, has_retry_handler=event is Event.END)
         job_id = bring(store, worker, state)
 
-        store.report([Report(job_id, HAPPENINGS[event]())])
+        store.report([Report(job_id, HAPPENINGS[event](), store.get(job_id).attempt)])
 
         assert store.get(job_id).state is target
 

@@ -41,6 +41,8 @@ class Declared(Statements):
             stored = {row.name: row for row in self._read_queues()}
             for queue in new_queues:
                 self._register_queue(queue, stored.get(queue.name), now)
+            if new_queues:
+                self.tell(News.QUEUES)
             for declared in new_types:
                 self.run("put_type", self._type_params(declared, now))
             self._read_queues()

@@ -20,6 +20,7 @@ from holdfast.worker.settings import FAREWELL, WorkerSettings
 
 logger = logging.getLogger("holdfast.worker")
 BATCH = 500  # most jobs claimed in one turn
+REREAD_EVERY = 6  # polls, in case that news of a queue did not come through
 LINGER = 0.006  # a second look after a wake-up: the enqueuer tells only once in 5 ms
 
 
@@ -55,6 +56,7 @@ class Pump(threading.Thread):
         self._reread = True  # a queue may have been added, paused or given a limit
         self._look_again: float | None = None
         self._poll_at = 0.0
+        self._polls = 0
         self._promote_at = 0.0
         self._closing = False
         self._queues: deque[str] = deque()
@@ -167,7 +169,9 @@ class Pump(threading.Thread):
                 self.look(promote=True)
         if self.index == 0 and now >= self._poll_at:
             self._poll_at = now + self.worker.settings.poll
-            self._called = self._reread = True
+            self._called = True
+            self._polls += 1
+            self._reread = self._reread or self._polls % REREAD_EVERY == 0
         if self._look_again is not None and now >= self._look_again:
             self._called, self._look_again = True, None
         if self._called:

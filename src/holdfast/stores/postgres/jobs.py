@@ -36,6 +36,7 @@ STATEMENTS = {
 }
 TELL_EVERY = 0.005  # seconds between notifications of a queue by one process: NOTIFY makes commits wait for each other
 OLDEST_SERVER = 140000
+PROMOTED = 1000  # most jobs whose time has come that one turn puts in line
 SEQUENCES = ("job_id", "lease_id_seq")
 KEY_TRIES = 100  # how often a key that comes and goes is asked for
 NEWS = {"": News.ANYTHING} | {
@@ -526,8 +527,7 @@ class PostgresStore(SqlStore):
             if turn.ended_leases:
                 database.execute(self.text("end_leases").encode(), {"ids": literal(turn.ended_leases)})
             if turn.promote:
-                database.execute(self.text("promote").encode(), {"now": now, "limit": 1000})
-                wake = database.execute(self.text("next_wake").encode(), {"now": now}, binary=True)
+                promoted = database.execute(self.text("promote").encode(), {"now": now, "limit": PROMOTED}, binary=True)
             claims = [
                 (
                     want.queue,
@@ -542,8 +542,8 @@ class PostgresStore(SqlStore):
         claimed = [call for queue, cursor in claims for call in self._claimed(queue, cursor)]
         count = sum((cursor.fetchone() or (0,))[0] for cursor in settled)
         stale = len(turn.done) - count + sum(change is None for change in changes)
-        wake_in = (wake.fetchone() or (None,))[0] if turn.promote else None
-        return TurnAnswer(claimed, stale, changes, None if wake_in is None else max(0.0, wake_in))
+        count, wake_in = (promoted.fetchone() or (0, None)) if turn.promote else (0, None)
+        return TurnAnswer(claimed, stale, changes, 0.0 if count == PROMOTED else wake_in)
 
     def _claimed(self, queue: str, cursor: psycopg.Cursor[Any]) -> list[Claimed]:
         return claimed_of(cursor, queue, self.queue_row(queue).claim_order == "schedule")

@@ -74,10 +74,9 @@ with due as (
     cross join lateral (select * from {job} where id = w.id and queue = w.queue offset 0) j  -- offset 0: one look-up for each, whatever the statistics say
   where j.state in ('initial', 'error') or j.situation = 'loose'
   on conflict do nothing)
-select count(*) from due;
-
--- name: next_wake
-select extract(epoch from min(wake_time) - coalesce(:now::timestamptz, statement_timestamp()))::float8 as seconds from {waiting};
+select count(*) as promoted, (select date_part('epoch', min(wake_time) - coalesce(:now::timestamptz, statement_timestamp())) from {waiting}
+  where wake_time > coalesce(:now::timestamptz, statement_timestamp())) as wake_in
+from due;
 
 -- name: add_abort
 insert into {abort} (job, attempt, worker, actor, request_time) values (:job, :attempt, :worker, :actor, :now) on conflict do nothing;
