@@ -28,6 +28,10 @@ PINS = "; ".join(
         "set synchronous_commit = on",
     )
 )
+GIVEN_UP = (
+    "The transaction had failed before its end, so PostgreSQL rolled it back: nothing of it is stored. "
+    "An error inside a transaction must end it; use a savepoint to go on after one."
+)
 LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 
 
@@ -141,10 +145,7 @@ class Connection:
             )
         try:
             if self._database.execute("commit").statusmessage != "COMMIT":
-                raise Conflict(
-                    "The transaction had failed before its end, so PostgreSQL rolled it back: nothing of it is stored. "
-                    "An error inside a transaction must end it; use a savepoint to go on after one."
-                )
+                raise Conflict(GIVEN_UP)
         except LOST as error:
             self._discard()
             raise Unavailable(

@@ -24,7 +24,7 @@ from holdfast.jobs.job import Job
 from holdfast.stores import queryfile
 from holdfast.stores.contract import Claimed, Done, NewJob, News, QueueDeclared, Turn, TurnAnswer, Want, Watch
 from holdfast.stores.migrate import Migrations
-from holdfast.stores.postgres.connection import LOST, Connection, check_conninfo, one_line
+from holdfast.stores.postgres.connection import GIVEN_UP, LOST, Connection, check_conninfo, one_line
 from holdfast.stores.postgres.watch import ChannelWatch
 from holdfast.stores.sql import SqlStore
 from holdfast.stores.statements import FIRST_OPTION, decode_any, encode_json
@@ -226,6 +226,8 @@ class PostgresStore(SqlStore):
             yield
         except psycopg.IntegrityError as error:
             raise Conflict(f"PostgreSQL refused a write: {one_line(error)}.") from error
+        except psycopg.errors.InFailedSqlTransaction as error:
+            raise Conflict(GIVEN_UP) from error
         except psycopg.errors.LockNotAvailable as error:
             raise Unavailable(f"PostgreSQL: a lock could not be had in time ({one_line(error)}). Try again.") from error
         except psycopg.errors.ReadOnlySqlTransaction as error:
