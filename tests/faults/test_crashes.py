@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import App
-from tests.faults.fleet import make_app, until, worker
+from holdfast import App, Unavailable
+from tests.faults.fleet import Worker, make_app, until, worker
 
 
 def in_state(app: App, state: str, count: int) -> Callable[[], bool]:
@@ -52,7 +52,7 @@ def test_the_late_result_of_a_stopped_worker_is_stale(url: str, instance: str, t
         job = app.job_types["gate"].enqueue(path=str(gate))
         with worker(url, tmp_path, name=instance) as first:
             until(lambda: job.refresh().state == "running", what="it runs")
-            first.send(signal.SIGSTOP)
+            freeze(first, url, instance)
             with worker(url, tmp_path, name=instance):
                 until(lambda: job.refresh().attempt == 2, what="another worker took it")
                 gate.touch()
@@ -62,6 +62,20 @@ def test_the_late_result_of_a_stopped_worker_is_stale(url: str, instance: str, t
         assert (ended.outcome, ended.attempt) == ("success", 2)
         assert job.refresh() == ended
         assert [end.outcome for end in job.attempts()] == ["lost", "success"]
+
+
+def freeze(worker: Worker, url: str, instance: str) -> None:
+    """Stop it between two writes: who stops in the middle of one keeps an SQLite file locked for everybody."""
+    with App(url, name=instance, patience=1.0) as other:
+        for _ in range(50):
+            worker.send(signal.SIGSTOP)
+            try:
+                other.limit("work", None)
+            except Unavailable:
+                worker.send(signal.SIGCONT)
+            else:
+                return
+    raise AssertionError("it was writing whenever it was stopped")
 
 
 @pytest.mark.claim("C3")
