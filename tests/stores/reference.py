@@ -28,6 +28,10 @@ from holdfast.jobs.states import (
 )
 
 ABORT_PATIENCE = 10
+SEEN = (
+    *("state", "situation", "attempt", "failures", "losses", "crashes"),
+    *("scheduled_run_time", "priority", "job_key", "job_type"),
+)
 
 RULES = {
     "send": Rules(policy=retry.Fixed(7), max_crashes=2),
@@ -55,19 +59,7 @@ class ModelJob:
 
     def seen(self) -> dict[str, Any]:
         """What must be the same in a store."""
-        names = (
-            "state",
-            "situation",
-            "attempt",
-            "failures",
-            "losses",
-            "crashes",
-            "scheduled_run_time",
-            "priority",
-            "job_key",
-            "job_type",
-        )
-        told = {name: getattr(self.row, name) for name in names}
+        told = {name: getattr(self.row, name) for name in SEEN}
         return {**told, "outcome": self.outcome, "error": self.error, "records": self.records}
 
 
@@ -78,7 +70,6 @@ class Reference:
     now: datetime
     jobs: list[ModelJob] = field(default_factory=list)
     living_workers: set[int] = field(default_factory=set)
-    paused: bool = False
 
     def add(self, job_type: str, options: dict[str, Any]) -> tuple[int, bool]:
         """The job's number, and whether it is a duplicate."""
@@ -128,11 +119,7 @@ class Reference:
         )
 
     def claim(self, worker: int, types: tuple[str, ...], room: int) -> list[int]:
-        due = (
-            []
-            if self.paused
-            else [job for job in self.jobs if self._due(job) and job.row.job_type in types and not self._expired(job)]
-        )
+        due = [job for job in self.jobs if self._due(job) and job.row.job_type in types and not self._expired(job)]
         due.sort(key=lambda job: (job.row.priority, job.row.scheduled_run_time, job.row.id))
         for job in due[:room]:
             started = {"state": State.RUNNING, "situation": Situation.HELD, "attempt": job.row.attempt + 1}

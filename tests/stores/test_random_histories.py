@@ -1,25 +1,18 @@
 """Random histories, played against the reference model and both stores side by side: they agree after every step."""
 
 import itertools
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as some
-from hypothesis.stateful import (
-    Bundle,
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from holdfast import IllegalMove
 from holdfast.clock import MovableClock
-from holdfast.jobs.job import Job
+from holdfast.jobs.job import Job, Situation
 from holdfast.jobs.retry import encode
 from holdfast.jobs.states import Decided, HandedBack, Happening, Lost, Raised, Snoozed, Succeeded
 from holdfast.stores.contract import Claimed, Filter, NewJob, QueueDeclared, Report, Store, TypeRow
@@ -28,7 +21,7 @@ from tests.by_hand import WorkerByHand, error
 from tests.invariants import Invariants
 from tests.raw_sql import RawSql
 from tests.stores.conftest import empty
-from tests.stores.reference import ABORT_PATIENCE, RULES, Reference
+from tests.stores.reference import ABORT_PATIENCE, RULES, SEEN, Reference
 
 TYPES = tuple(RULES)
 HINTS = ("ready", "waiting", "parked", "undecided")
@@ -41,6 +34,20 @@ HAPPENINGS = some.one_of(
     some.builds(HandedBack),
     some.builds(Lost, alone=some.booleans()),
 )
+
+
+OPTIONS = some.fixed_dictionaries(
+    {
+        "job_key": some.sampled_from([None, None, "a", "b"]),
+        "priority": some.sampled_from([1.0, 100.0]),
+        "delay": some.sampled_from([None, None, None, 5.0, 60.0]),
+        "expires_time": some.sampled_from([None, None, None, 61.0, 200.0]),
+        "retries": some.sampled_from([0, 1, None]),
+        "on_duplicate": some.sampled_from(["return", "replace"]),
+    }
+)
+Draw = Callable[[some.SearchStrategy[Any]], Any]
+Act = Callable[[Draw], None]
 
 
 class Side:
@@ -82,29 +89,19 @@ class Side:
             f'select job, count(*) from "{self.instance}__attempt" group by 1'
         ):  # type: ignore[attr-defined]
             kept[row[0]] = row[1]
-        names = (
-            "state",
-            "situation",
-            "attempt",
-            "failures",
-            "losses",
-            "crashes",
-            "scheduled_run_time",
-            "priority",
-            "job_key",
-            "job_type",
-        )
-        names += ("outcome", "error")
         assert sorted(found) == self.ids
         return [
-            {**{name: getattr(found[id_], name) for name in names}, "records": kept.get(id_, 0)} for id_ in self.ids
+            {**{name: getattr(found[id_], name) for name in (*SEEN, "outcome", "error")}, "records": kept.get(id_, 0)}
+            for id_ in self.ids
         ]
 
 
 class Histories(RuleBasedStateMachine):
-    """Each rule does one thing to the model and to both stores."""
+    """Each step does one thing to the model and to both stores.
 
-    tried = Bundle("calls")
+    There is one rule and not one for each thing: what a step is chosen from depends on what there is to do, so that
+    most histories are busy ones.
+    """
 
     def __init__(self, url: str, instance: str) -> None:
         super().__init__()
@@ -114,6 +111,8 @@ class Histories(RuleBasedStateMachine):
         server = Side(open_store(url, instance, self.clock), instance, url)
         self.sides = [memory, server]
         self.worker_types: list[tuple[str, ...]] = []
+        self.tried: list[tuple[int, int, int]] = []  # every attempt so far: job, attempt, worker
+        self._join(TYPES)
 
     def teardown(self) -> None:
         for side in self.sides:
@@ -124,31 +123,44 @@ class Histories(RuleBasedStateMachine):
             side.store.close()
         assert empty(self.sides[1].url, self.sides[1].instance)
 
-    @initialize()
-    def first_worker(self) -> None:
-        self.join(TYPES)
+    @rule(data=some.data())
+    def step(self, data: some.DataObject) -> None:
+        act = data.draw(some.sampled_from(self._possible()))
+        act(data.draw)
 
-    @rule(types=some_types)
-    def join(self, types: tuple[str, ...]) -> None:
+    def _possible(self) -> list[Act]:
+        """What may happen now, the likelier the more often."""
+        jobs, workers = self.model.jobs, self.model.living_workers
+        held = any(self._goes_on(*told) for told in self.tried)
+        undecided = any(job.undecided for job in jobs)
+        return [
+            *[self.enqueue, self.claim] * 3,
+            *[self.tell] * (6 if held else 0),
+            *[self.tell_late] * (1 if self.tried else 0),
+            *[self.judge] * (3 if undecided else 0),
+            *[self.abort, self.forget_and_restore] * (1 if jobs else 0),
+            *[self.lose] * (1 if len(workers) > 1 else 0),
+            *[self.join] * (1 if len(workers) < 4 else 0),
+            *[self.time_passes] * 3,
+            *[self.sweep] * 2,
+            *[self.park, self.pause, self.archive],
+        ]
+
+    def join(self, draw: Draw) -> None:
+        self._join(draw(some_types))
+
+    def _join(self, types: tuple[str, ...]) -> None:
         self.model.living_workers.add(len(self.worker_types))
         self.model.unpark(types)
         self.worker_types.append(types)
         for side in self.sides:
             side.workers.append(WorkerByHand(side.store, types))
 
-    @rule(
-        job_type=some.sampled_from(TYPES),
-        job_key=some.sampled_from([None, "a", "b"]),
-        priority=some.sampled_from([1.0, 100.0]),
-        delay=some.sampled_from([None, 5.0, 60.0]),
-        expires=some.sampled_from([None, 61.0, 200.0]),
-        retries=some.sampled_from([0, 1, None]),
-        on_duplicate=some.sampled_from(["return", "replace"]),
-        copies=some.integers(1, 3),
-    )
-    def enqueue(self, job_type: str, expires: float | None, copies: int, **options: Any) -> None:
-        """`copies` of it in one call."""
-        options["expires_time"] = None if expires is None else self.clock.now() + timedelta(seconds=expires)
+    def enqueue(self, draw: Draw) -> None:
+        """One or some of the same in one call."""
+        job_type, copies, options = draw(some.sampled_from(TYPES)), draw(some.integers(1, 3)), draw(OPTIONS)
+        if options["expires_time"] is not None:
+            options["expires_time"] = self.clock.now() + timedelta(seconds=options["expires_time"])
         expected = [self.model.add(job_type, options) for _ in range(copies)]
         for side in self.sides:
             jobs = side.store.add([NewJob("mail", job_type, "{}", **options) for _ in range(copies)])
@@ -157,10 +169,9 @@ class Histories(RuleBasedStateMachine):
                     side.ids.append(job.id)
                 assert (side.number(job.id), job.duplicate) == (number, duplicate)
 
-    @rule(target=tried, worker=some.integers(0, 50), room=some.integers(1, 4))
-    def claim(self, worker: int, room: int) -> tuple[int, int, int]:
-        """The jobs and their order are the model's. Gives one attempt for others to talk about."""
-        worker = sorted(self.model.living_workers)[worker % len(self.model.living_workers)]
+    def claim(self, draw: Draw) -> None:
+        """The jobs and their order are the model's."""
+        worker, room = draw(some.sampled_from(sorted(self.model.living_workers))), draw(some.integers(1, 4))
         expected = self.model.claim(worker, self.worker_types[worker], room)
         for side in self.sides:
             calls = side.workers[worker].claim(room)
@@ -168,15 +179,22 @@ class Histories(RuleBasedStateMachine):
             for number, call in zip(expected, calls, strict=True):
                 assert call.attempt == self.model.jobs[number].row.attempt
                 side.calls[number, call.attempt] = call
-        number = expected[0] if expected else -1
-        return number, self.model.jobs[number].row.attempt if expected else 0, worker
+        self.tried += [(number, self.model.jobs[number].row.attempt, worker) for number in expected]
 
-    @rule(told=tried, happening=HAPPENINGS)
-    def tell(self, told: tuple[int, int, int], happening: Happening) -> None:
-        """The end of an attempt, in time or late."""
+    def tell(self, draw: Draw) -> None:
+        """The end of an attempt that goes on."""
+        self._tell(draw(some.sampled_from([told for told in self.tried if self._goes_on(*told)])), draw(HAPPENINGS))
+
+    def tell_late(self, draw: Draw) -> None:
+        """The end of any attempt that ever was."""
+        self._tell(draw(some.sampled_from(self.tried)), draw(HAPPENINGS))
+
+    def _goes_on(self, number: int, attempt: int, worker: int) -> bool:
+        row = self.model.jobs[number].row
+        return (row.situation, row.attempt, row.worker) == (Situation.HELD, attempt, worker)
+
+    def _tell(self, told: tuple[int, int, int], happening: Happening) -> None:
         number, attempt, worker = told
-        if number < 0:
-            return
         heard = self.model.tell(number, attempt, happening)
         for side in self.sides:
             call, by = side.calls[number, attempt], side.workers[worker]
@@ -185,30 +203,22 @@ class Histories(RuleBasedStateMachine):
             else:
                 assert (by.tell(call, happening) is not None) == heard
 
-    @precondition(lambda self: any(job.undecided for job in self.model.jobs))
-    @rule(which=some.integers(0, 50), answer=some.sampled_from(["retry", "give up", "policy"]))
-    def judge(self, which: int, answer: str) -> None:
+    def judge(self, draw: Draw) -> None:
         """A retry handler's word about an error that waits for it."""
         open_ = [number for number, job in enumerate(self.model.jobs) if job.undecided]
-        number = open_[which % len(open_)]
+        number = draw(some.sampled_from(open_))
         job = self.model.jobs[number]
         assert job.error is not None
-        options: dict[str, Any] = {
-            "retry": {"retry_delay": 5.0},
-            "give up": {"give_up": True},
-            "policy": {"by_policy": True},
-        }[answer]
-        decided, attempt = Decided(job.error, **options), job.row.attempt
+        answers: list[dict[str, Any]] = [{"retry_delay": 5.0}, {"give_up": True}, {"by_policy": True}]
+        decided, attempt = Decided(job.error, **draw(some.sampled_from(answers))), job.row.attempt
         assert self.model.tell(number, attempt, decided)
         for side in self.sides:
             assert sorted(side.number(id_) for id_ in side.store.undecided(TYPES)) == open_
             (change,) = side.store.report([Report(side.ids[number], decided, attempt, job.row.job_type)])
             assert change is not None
 
-    @precondition(lambda self: self.model.jobs)
-    @rule(which=some.integers(0, 50))
-    def abort(self, which: int) -> None:
-        number = which % len(self.model.jobs)
+    def abort(self, draw: Draw) -> None:
+        number = draw(some.integers(0, len(self.model.jobs) - 1))
         may = self.model.abort(number)
         for side in self.sides:
             if may:
@@ -217,26 +227,22 @@ class Histories(RuleBasedStateMachine):
                 with pytest.raises(IllegalMove):
                     side.store.abort(side.ids[number], "ann")
 
-    @precondition(lambda self: len(self.model.living_workers) > 1)
-    @rule(which=some.integers(0, 50), how=some.sampled_from(["lost", "left"]))
-    def lose(self, which: int, how: str) -> None:
-        """The first worker stays: it promotes."""
-        living = sorted(self.model.living_workers - {0})
-        worker = living[which % len(living)]
+    def lose(self, draw: Draw) -> None:
+        """Any worker but the first, which promotes."""
+        worker = draw(some.sampled_from(sorted(self.model.living_workers - {0})))
+        silently = draw(some.booleans())
         self.model.lose(worker)
         for side in self.sides:
-            if how == "lost":
-                side.store.lose(side.workers[worker].id)
-            else:
+            if silently:
                 side.store.leave(side.workers[worker].id)
                 side.store.recover_strays()
+            else:
+                side.store.lose(side.workers[worker].id)
 
-    @rule(seconds=some.sampled_from([1.0, 5.0, 30.0, 61.0, 300.0]))
-    def time_passes(self, seconds: float) -> None:
-        self.model.now = self.clock.advance(seconds)
+    def time_passes(self, draw: Draw) -> None:
+        self.model.now = self.clock.advance(draw(some.sampled_from([1.0, 5.0, 30.0, 61.0, 300.0])))
 
-    @rule()
-    def sweep(self) -> None:
+    def sweep(self, draw: Draw) -> None:
         """Everything a sweeper does, twice: the second time there is nothing left to do."""
         self.model.shut()
         self.model.end_overdue()
@@ -249,24 +255,23 @@ class Histories(RuleBasedStateMachine):
             side.store.recover_strays()
             assert side.store.restore(0, 1_000_000, -1) == (0, 0)
 
-    @rule(handled=some_types)
-    def park(self, handled: tuple[str, ...]) -> None:
+    def park(self, draw: Draw) -> None:
+        handled = draw(some_types)
         self.model.park(handled)
         for side in self.sides:
             side.promote()
             side.store.park(handled)
 
-    @rule()
-    def pause_or_resume(self) -> None:
-        self.model.paused = not self.model.paused
+    def pause(self, draw: Draw) -> None:
+        """While a queue is paused nobody gets anything."""
         for side in self.sides:
-            side.store.pause("mail", self.model.paused, "ann")
+            side.store.pause("mail", True, "ann")
+            assert side.workers[0].claim(10) == []
+            side.store.pause("mail", False, "ann")
 
-    @precondition(lambda self: self.model.jobs)
-    @rule(which=some.integers(0, 50))
-    def forget_and_restore(self, which: int) -> None:
+    def forget_and_restore(self, draw: Draw) -> None:
         """A job loses whatever points at it, and is found again in its place."""
-        number = which % len(self.model.jobs)
+        number = draw(some.integers(0, len(self.model.jobs) - 1))
         job = self.model.jobs[number]
         job.parked = False
         for side in self.sides:
@@ -274,8 +279,7 @@ class Histories(RuleBasedStateMachine):
                 side.sql(f'delete from "{side.instance}__{table}" where id = {side.ids[number]}')
             assert side.store.restore(0, 1_000_000, -1) == (0, int(job.free))
 
-    @rule()
-    def archive(self) -> None:
+    def archive(self, draw: Draw) -> None:
         for side in self.sides:
             side.store.archive(60)
 
@@ -288,5 +292,5 @@ class Histories(RuleBasedStateMachine):
 
 @pytest.mark.claim("J2", "J5", "J10", "J12", "Q5", "W1", "W2", "R5", "C3", "C4")
 def test_the_stores_agree_with_the_pure_functions_over_random_histories(postgres_url: str) -> None:
-    bounds = settings(max_examples=20, stateful_step_count=30, deadline=None)
+    bounds = settings(max_examples=20, stateful_step_count=50, deadline=None)
     run_state_machine_as_test(lambda: Histories(postgres_url, "histories"), settings=bounds)

@@ -345,8 +345,11 @@ class PostgresStore(SqlStore):
 
     def insert(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
         self._read_queues()  # their order and limits as they are now
+        given = self.rows("next_ids", {"count": len(jobs)})[0]
+        ids = given["ids"]
+        if self._now is None and not self.clock.movable:
+            self._now = given["now"].astimezone(UTC)
         now = self.now()
-        ids = [row["id"] for row in self.rows("next_ids", {"count": len(jobs)})]
         duplicates = self._take_keys(jobs, ids)
         frames: dict[tuple[Any, ...], Frame] = {}
         added: list[Job] = []

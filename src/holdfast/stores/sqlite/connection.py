@@ -22,6 +22,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.glusterfs", "lustre"}
 )
 BUSY = (apsw.BusyError, apsw.LockedError)
+LONGEST_PAUSE = 0.004  # seconds between two tries for the write lock
 
 
 class Connection:
@@ -46,7 +47,7 @@ class Connection:
             refuse_network_file_system(self.path)
         try:
             database = apsw.Connection(self.path, statementcachesize=200)
-            database.set_busy_timeout(0 if self.in_memory else 2000)
+            database.set_busy_timeout(0)  # SQLite's own waits grow to 100 ms, and a busy worker leaves gaps of less than one
             self._configure(database)
         except apsw.Error as error:
             raise self.unavailable(error) from error
@@ -142,7 +143,7 @@ class Connection:
 
     def _with_patience(self, action: Any) -> Any:
         """Again and again while a stranger has the lock, until our patience ends."""
-        began, pause = monotonic(), 0.001
+        began, pause = monotonic(), 0.0005
         while True:
             try:
                 return action()
@@ -150,7 +151,7 @@ class Connection:
                 if self._closing or (self.patience is not None and monotonic() - began > self.patience):
                     raise
                 sleep(pause * (0.5 + random.random()))
-                pause = min(pause * 2, 0.1)
+                pause = min(pause * 1.5, LONGEST_PAUSE)
 
     def unavailable(self, error: apsw.Error) -> Unavailable:
         """apsw's error as a sentence with a cure."""

@@ -16,7 +16,7 @@ with new as (
 select id, create_time, case when :tell then pg_notify(:channel, :queue)::text end from new;
 
 -- name: next_ids
-select nextval({job_id_text}) as id from generate_series(1, :count::int);
+select array(select nextval({job_id_text}) from generate_series(1, :count::int)) as ids, statement_timestamp() as now;
 
 -- name: take_keys
 -- Which of these jobs get their keys. A key that another transaction is just taking is waited for.
