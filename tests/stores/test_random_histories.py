@@ -127,6 +127,7 @@ class Histories(RuleBasedStateMachine):
     def step(self, data: some.DataObject) -> None:
         act = data.draw(some.sampled_from(self._possible()))
         act(data.draw)
+        self.model.now = self.clock.advance(1e-6)  # no two things happen at the same instant
 
     def _possible(self) -> list[Act]:
         """What may happen now, the likelier the more often."""

@@ -269,8 +269,10 @@ def decide(row: Row, happening: Happening, rules: Rules, now: datetime, luck: fl
 
 
 def _succeed(row: Row, happening: Succeeded) -> Change:
+    """What was counted on the way stays, as it does when a worker's turn settles plain success."""
     steps = (_step(row, Event.SUCCEED, outcome=Outcome.SUCCESS),)
-    return _change(row, steps, Record(AttemptEnd.SUCCESS, seconds=happening.seconds), result=happening.result)
+    record = Record(AttemptEnd.SUCCESS, seconds=happening.seconds)
+    return _change(row, steps, record, losses=row.losses, crashes=row.crashes, result=happening.result)
 
 
 def _fail(row: Row, happening: Raised, rules: Rules, now: datetime, luck: float) -> Change:

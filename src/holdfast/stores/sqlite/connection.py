@@ -47,7 +47,8 @@ class Connection:
             refuse_network_file_system(self.path)
         try:
             database = apsw.Connection(self.path, statementcachesize=200)
-            database.set_busy_timeout(0)  # SQLite's own waits grow to 100 ms, and a busy worker leaves gaps of less than one
+            # SQLite's own waits grow to 100 ms, and a busy worker leaves gaps of less than one.
+            database.set_busy_timeout(0)
             self._configure(database)
         except apsw.Error as error:
             raise self.unavailable(error) from error
