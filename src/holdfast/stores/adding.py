@@ -138,11 +138,11 @@ class Adding(Changing):
 
     def _replace(self, job_id: int, new: NewJob) -> None:
         """Other payload, times and options for a job still `initial`; a claim wins over it (Q5)."""
-        self._drop_hints([job_id], unbegun=True)
+        dropped = self._drop_hints([job_id], unbegun=True)
         row = self._lock([job_id]).get(job_id)
         now = self.now()
         if row is None or row.state is not State.INITIAL:
-            if row is not None and row.situation is Situation.LOOSE:  # its hint may have been dropped above
+            if dropped and row is not None and row.situation is Situation.LOOSE:  # claimed and handed back meanwhile
                 self._place(row, row.scheduled_run_time, row.expires_time, now)
             return
         at, closes = self.placed(new, now)

@@ -243,8 +243,9 @@ class Changing(Reading):
         by_time = self.queue_row(queue).claim_order == "schedule"
         return (instant, priority) if by_time else (priority, instant)
 
-    def _drop_hints(self, ids: Sequence[int], unbegun: bool = False) -> None:
-        """Before the row is locked, as a claim does it. `unbegun`: only of jobs that are still `initial`."""
+    def _drop_hints(self, ids: Sequence[int], unbegun: bool = False) -> int:
+        """Before the row is locked, as a claim does it. `unbegun`: only of jobs that are still `initial`. How many there were."""
+        dropped = 0
         for row in self.rows("jobs_by_id", {"ids": self.pack(ids)}):
             if (
                 row["state"] == "final"
@@ -254,10 +255,11 @@ class Changing(Reading):
                 continue
             job = self._row_of(row)
             major, minor = self.rank(job.queue, job.priority, job.scheduled_run_time)
-            self.run("drop_ready", {"queue": job.queue, "id": job.id, "major": major, "minor": minor})
-            self.run("drop_waiting", {"id": job.id, "wake_time": row["scheduled_run_time"]})
-            self.run("drop_parked", {"id": job.id, "job_type": job.job_type})
-            self.run("drop_undecided", {"id": job.id, "job_type": job.job_type})
+            dropped += self.run("drop_ready", {"queue": job.queue, "id": job.id, "major": major, "minor": minor})
+            dropped += self.run("drop_waiting", {"id": job.id, "wake_time": row["scheduled_run_time"]})
+            dropped += self.run("drop_parked", {"id": job.id, "job_type": job.job_type})
+            dropped += self.run("drop_undecided", {"id": job.id, "job_type": job.job_type})
+        return dropped
 
     def abort(self, job_id: int, actor: str) -> Job:
         """End the job: at once if nobody holds it, else its worker is asked to (J10)."""

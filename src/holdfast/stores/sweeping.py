@@ -76,17 +76,18 @@ class Sweeping(Adding):
         with self.work():
             now = self.now()
             leases = self.rows("overdue", {"now": self.time(now), "limit": BATCH})
-            ids = [job for lease in leases for job in self.unpack(lease["ids"])]
-            overdue = [row for row in self._lock(ids).values() if row is not None and self._is_overdue(row, now)]
-            self.apply([self._timed_out(row) for row in overdue])
+            ends = {(job, self.moment(lease["deadline_time"])) for lease in leases for job in self.unpack(lease["ids"])}
+            rows = self._lock([job for job, _ in ends]).values()
+            self.apply([self._timed_out(row) for row in rows if row is not None and self._is_overdue(row, ends, now)])
             for lease in leases:
                 self.run("drop_lease", {"id": lease["id"]})
             deadline = self.moment(self.rows("next_deadline")[0]["deadline_time"])
             return None if deadline is None else max(0.0, (deadline - now).total_seconds())
 
-    def _is_overdue(self, row: Row, now: datetime) -> bool:
-        """The lease is a hint: the job may have gone on to an attempt that has time left."""
-        return row.situation is Situation.HELD and row.timeout is not None and timeout_ends(row, now) <= now
+    def _is_overdue(self, row: Row, ends: set[tuple[int, datetime | None]], now: datetime) -> bool:
+        """The lease is a hint: the job may have gone on to another attempt, whose time a worker measures."""
+        held = row.situation is Situation.HELD and row.timeout is not None
+        return held and (row.id, timeout_ends(row, now)) in ends
 
     def _timed_out(self, row: Row) -> Report:
         error = JobError("Timeout", f"timeout: not finished after {row.timeout:g} s", "timeout")

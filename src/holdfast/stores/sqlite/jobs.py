@@ -54,6 +54,7 @@ class SqliteStore(SqlStore):
         self._filled: dict[tuple[str, str], str] = {}
         self._listeners_due = False
         self._data_version = 0
+        self._queues_version = 0
         self._cursor = self.connection.database.cursor()
 
     def another(self, patience: float | None = None) -> "SqliteStore":
@@ -249,7 +250,10 @@ class SqliteStore(SqlStore):
     # Adding
 
     def insert(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
-        self._read_queues()  # their order and limits as they are now
+        version = self._ask_data_version()
+        if version != self._queues_version:  # somebody else wrote: a queue may have another order or limit
+            self._queues_version = version
+            self._read_queues()
         now = self.now()
         keyed = [(new.job_type, new.job_key) for new in jobs if new.job_key is not None]
         if not keyed:

@@ -32,7 +32,7 @@ select l.id, l.queue, l.worker, l.ids from {lease} l left join {worker} w on w.i
 where l.worker is not null and (w.id is null or w.gone is not null) limit :limit;
 
 -- name: overdue
-select id, queue, ids from {lease} where deadline_time <= :now order by deadline_time limit :limit;
+select id, queue, deadline_time, ids from {lease} where deadline_time <= :now order by deadline_time limit :limit;
 
 -- name: next_deadline
 select min(deadline_time) as deadline_time from {lease} where deadline_time is not null;
