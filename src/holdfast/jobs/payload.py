@@ -99,6 +99,7 @@ class Signature:
     name: str
     positional: tuple[str, ...]
     required: tuple[str, ...]
+    _needed: frozenset[str]
     _types: dict[str, Any]
     _decoder: msgspec.json.Decoder[Any]
     _others: msgspec.json.Decoder[Any] | None
@@ -124,6 +125,7 @@ class Signature:
             name=name,
             positional=tuple(p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD),
             required=tuple(required),
+            _needed=frozenset(required),
             _types=types,
             _decoder=msgspec.json.Decoder(_arguments_type(types, required, closed=last is None)),
             _others=msgspec.json.Decoder(others) if last else None,
@@ -140,6 +142,23 @@ class Signature:
 
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, limit: int = MAX_BYTES) -> str:
         """The JSON text of the given arguments; defaults stay out. Raises Invalid naming the function and argument."""
+        return self._plain_text(args, kwargs, limit) or self._checked(args, kwargs, limit)
+
+    def _plain_text(self, args: tuple[Any, ...], kwargs: dict[str, Any], limit: int) -> str | None:
+        """The short way for what is JSON already and fits; None leaves the word to `_checked`."""
+        names = kwargs.keys()
+        if args or self._look_again or self._others is not None or not self._needed <= names <= self._types.keys():
+            return None
+        try:
+            raw = _encoder.encode(kwargs)
+            if len(raw) > limit or _decoder.decode(raw) != kwargs:
+                return None
+            self._decoder.decode(raw)
+        except UNFIT:
+            return None
+        return raw.decode()
+
+    def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any], limit: int) -> str:
         given: dict[str, Any] = {}
         try:
             given = self._bind(args, kwargs)

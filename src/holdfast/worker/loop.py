@@ -4,8 +4,7 @@ import asyncio
 import contextvars
 import logging
 import threading
-import types
-from collections.abc import Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from holdfast.stores.contract import Claimed
@@ -25,7 +24,8 @@ class LoopRunner(Runner):
     """
 
     def start(self) -> None:
-        self.live: dict[int, Claimed] = {}  # begun and suspended, by identity: two attempts of a job may be here
+        self.live: dict[asyncio.Task[None], Claimed] = {}  # begun and suspended: two attempts of a job may be here
+        self._now = self.clock.monotonic
         self._stepper: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -36,6 +36,7 @@ class LoopRunner(Runner):
 
     def _run(self, ready: threading.Event) -> None:
         self._loop = asyncio.new_event_loop()
+        self._context = contextvars.copy_context()  # of all stepping tasks; each job has one of its own
         asyncio.set_event_loop(self._loop)
         self._loop.call_soon(ready.set)
         try:
@@ -49,7 +50,7 @@ class LoopRunner(Runner):
 
     def _step_on(self) -> None:
         if self.backlog and self._stepper is None and len(self.live) < self.concurrency:
-            self._stepper = self._loop.create_task(self._step())
+            self._stepper = self._loop.create_task(Steps(self), name="holdfast-step", context=self._context)
             self._stepper.add_done_callback(self._stepped)
 
     def _stepped(self, task: asyncio.Task[None]) -> None:
@@ -58,49 +59,51 @@ class LoopRunner(Runner):
             self._stepper = None
             self._step_on()
 
-    async def _step(self) -> None:
-        """Begin jobs one after the other until one suspends; then this task is that job's."""
-        backlog, finished, clock = self.backlog, self.finished, self.clock.monotonic
+    def begin_some(self) -> "Begun | None":
+        """Call handlers one after the other until one suspends; None if none of the backlog did."""
+        backlog, finished, clock = self.backlog, self.finished, self._now
         now = clock()
         while backlog:
             try:
                 call = backlog.popleft()
             except IndexError:
                 break  # it was taken back meanwhile
-            call.began = began = now
+            call.began = now
             context = contextvars.copy_context()
             try:
                 coroutine = context.run(_begin, call, self.handlers[call.job_type])
                 waiting_for = context.run(coroutine.send, None)
             except StopIteration as stop:
                 now = clock()
-                finished.append(attempt.returned(call, stop.value, now - began))
-                continue
+                finished.append(attempt.returned(call, stop.value, now - call.began))
             except BaseException as error:
                 now = clock()
-                finished.append(attempt.raised(call, error, now - began))
-                continue
-            self._stay(call)
-            try:
-                value = await _forward(context, coroutine, waiting_for)
-                end: End = attempt.returned(call, value, clock() - began)
-            except BaseException as error:
-                end = attempt.raised(call, error, clock() - began)
-            if id(call) in self.live:  # else it was given up, and its end was told then
-                self._come_out(call, end)
-            return
+                finished.append(attempt.raised(call, error, now - call.began))
+            else:
+                self._stay(call)
+                return call, context, coroutine, waiting_for
         self._stepper = None
         self.wake()
+        return None
+
+    def returned(self, call: Claimed, value: Any) -> None:
+        self._come_out(call, attempt.returned(call, value, self._now() - call.began))
+
+    def raised(self, call: Claimed, error: BaseException) -> None:
+        self._come_out(call, attempt.raised(call, error, self._now() - call.began))
 
     def _stay(self, call: Claimed) -> None:
         """The job suspended: the stepping goes on in another task."""
+        assert self._stepper is not None
+        self._stepper.remove_done_callback(self._stepped)
         call.task, self._stepper = self._stepper, None
-        self.live[id(call)] = call
+        self.live[call.task] = call
         self._step_on()
         self._watch(call)
 
     def _come_out(self, call: Claimed, end: End) -> None:
-        del self.live[id(call)]
+        if self.live.pop(call.task, None) is None:
+            return  # it was given up, and its end was told then
         self.finished.append(end)
         self.wake()
         self._step_on()
@@ -114,11 +117,11 @@ class LoopRunner(Runner):
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_at = deadline
-            self._timer = self._loop.call_later(max(0.0, deadline - self.clock.monotonic()) + 0.001, self._end_overdue)
+            self._timer = self._loop.call_later(max(0.0, deadline - self._now()) + 0.001, self._end_overdue)
 
     def _end_overdue(self) -> None:
         self._timer = None
-        now = self.clock.monotonic()
+        now = self._now()
         for call in list(self.live.values()):
             if call.timeout is not None and not call.why and now >= call.began + call.timeout:
                 self._end(call, "timeout", "")
@@ -144,11 +147,11 @@ class LoopRunner(Runner):
 
     def _give_up(self, call: Claimed) -> None:
         """It does not listen to its cancellation: told as ended, and what it does from now on is nobody's."""
-        if id(call) in self.live:
+        if call.task in self.live:
             self.stuck += 1
             about = (call.id, call.job_type, call.attempt, call.why)
             logger.warning("Job %s (%s, attempt %s) ignores its cancellation after %s; it is given up.", *about)
-            self._come_out(call, attempt.ended(call, self.clock.monotonic() - call.began))
+            self._come_out(call, attempt.ended(call, self._now() - call.began))
 
     def stop(self) -> None:
         done = threading.Event()
@@ -176,24 +179,51 @@ class LoopRunner(Runner):
 def _begin(call: Claimed, handler: Handler) -> Coroutine[Any, Any, Any]:
     CALL.set(call)
     coroutine: Coroutine[Any, Any, Any] = handler.function(**handler.signature.convert(call.payload))
+    call.payload = ""  # the handler has it now
     return coroutine
 
 
-@types.coroutine
-def _forward(
-    context: contextvars.Context, coroutine: Coroutine[Any, Any, Any], waiting_for: Any
-) -> Generator[Any, Any, Any]:
-    """Drive a coroutine that was already stepped once; a plain `await` of it is not possible any more."""
-    while True:
+Begun = tuple[Claimed, contextvars.Context, Coroutine[Any, Any, Any], Any]  # and what it waits for
+
+
+class Steps(Coroutine[Any, Any, None]):
+    """What a task runs: jobs one after the other until one suspends, and from then on that job.
+
+    Written as an object and not with `async def`: suspended jobs are many, and this is a quarter of a frame's size.
+    """
+
+    __slots__ = ("_call", "_context", "_coroutine", "_runner")
+
+    def __init__(self, runner: LoopRunner) -> None:
+        self._runner = runner
+        self._coroutine: Coroutine[Any, Any, Any] | None = None
+
+    def send(self, value: Any) -> Any:
+        if self._coroutine is not None:
+            return self._go_on(self._coroutine.send, value)
+        begun = self._runner.begin_some()
+        if begun is None:
+            raise StopIteration
+        self._call, self._context, self._coroutine, waiting_for = begun
+        return waiting_for
+
+    def throw(self, *error: Any) -> Any:
+        if self._coroutine is None:
+            raise error[0]
+        return self._go_on(self._coroutine.throw, *error)
+
+    def _go_on(self, way: Callable[..., Any], *values: Any) -> Any:
         try:
-            value = yield waiting_for
+            return self._context.run(way, *values)
+        except StopIteration as stop:
+            self._runner.returned(self._call, stop.value)
         except BaseException as error:
-            try:
-                waiting_for = context.run(coroutine.throw, error)
-            except StopIteration as stop:
-                return stop.value
-        else:
-            try:
-                waiting_for = context.run(coroutine.send, value)
-            except StopIteration as stop:
-                return stop.value
+            self._runner.raised(self._call, error)
+        raise StopIteration
+
+    def close(self) -> None:
+        if self._coroutine is not None:
+            self._coroutine.close()
+
+    def __await__(self) -> Any:
+        raise TypeError("only a task may run this")
