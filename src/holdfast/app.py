@@ -4,7 +4,6 @@
 - Names and meanings here are pinned; see docs/reference.
 """
 
-import asyncio
 import contextvars
 import math
 import os
@@ -23,13 +22,12 @@ from holdfast.jobs import payload as payloads
 from holdfast.jobs.job import Attempt, Job, Move, State
 from holdfast.jobs.names import check_job_type, check_name, check_table
 from holdfast.jobs.states import STATUS
+from holdfast.on_demand import Worker, in_thread, new_worker, run_until_signal
 from holdfast.stores.contract import Filter, NewJob, QueueDeclared, Store, TypeRow, WorkerRow
 from holdfast.stores.open import open_store
 from holdfast.version import VERSION
 from holdfast.worker.handler import Handler
 from holdfast.worker.settings import WorkerSettings
-from holdfast.worker.signals import run_until_signal
-from holdfast.worker.worker import Worker
 
 ORDERS = ("priority", "schedule")
 ENGINE_TABLE = re.compile(r"[a-z]+(_[a-z]+)*__")  # of this or any other instance
@@ -311,7 +309,7 @@ class App:
 
     async def await_final(self, job_id: int, timeout: float | None = None) -> Job:
         """`wait` for the event loop."""
-        return await asyncio.to_thread(self.wait, job_id, timeout)
+        return await in_thread(self.wait, job_id, timeout)
 
     def abort(self, job_id: int, *, actor: str = "app") -> Job:
         """End a job: at once if nobody runs it, else its worker is asked to. The job as it then is (J10)."""
@@ -362,7 +360,7 @@ class App:
     def worker(self, **settings: Any) -> Worker:
         """A worker in the background: `with app.worker(concurrency=8): …`."""
         self.store.pulse()
-        return Worker(self.store, self.handlers, self._settings(settings), self.clock, VERSION)
+        return new_worker(self.store, self.handlers, self._settings(settings), self.clock, VERSION)
 
     def run_worker(self, **settings: Any) -> None:
         """Work until a signal ends it: SIGTERM or SIGINT asks, a second one hurries (C5)."""
@@ -377,11 +375,11 @@ class App:
             self._pid = os.getpid()
             self._register(self._store)
             self._store.patience = self.patience
-        return Worker(self._store, self.handlers, made, self.clock, VERSION)
+        return new_worker(self._store, self.handlers, made, self.clock, VERSION)
 
     def run_until_idle(self, *, max_jobs: int = 100_000) -> int:
         """Run everything that is due, one job at a time; the number of attempts."""
-        worker = Worker(self.store, self.handlers, self._settings({"concurrency": 1}), self.clock, VERSION)
+        worker = new_worker(self.store, self.handlers, self._settings({"concurrency": 1}), self.clock, VERSION)
         return worker.run_until_idle(max_jobs)
 
     def _settings(self, given: Mapping[str, Any]) -> WorkerSettings:

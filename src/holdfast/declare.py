@@ -1,6 +1,5 @@
 """Declaring queues and job types, and making jobs of them: what `@queue.job()` gives, checked where it is written."""
 
-import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -15,6 +14,7 @@ from holdfast.jobs import throttle, windows
 from holdfast.jobs.job import Job
 from holdfast.jobs.names import check_job_key, check_job_type
 from holdfast.jobs.payload import Signature
+from holdfast.on_demand import in_thread
 from holdfast.stores.contract import NewJob, QueueDeclared, TypeRow
 from holdfast.worker.handler import ISOLATIONS, Handler
 
@@ -230,7 +230,7 @@ class Using:
     async def aenqueue(self, *args: Any, **kwargs: Any) -> Job:
         """`enqueue` for the event loop; concurrent ones share a commit."""
         new = self.new(*args, **kwargs)
-        return (await asyncio.to_thread(self.job_type.app.add, [new], self.connection))[0]
+        return (await in_thread(self.job_type.app.add, [new], self.connection))[0]
 
     def enqueue_many(self, payloads: Sequence[Mapping[str, Any]]) -> list[Job]:
         """All of them or none."""

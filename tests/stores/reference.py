@@ -193,7 +193,11 @@ class Reference:
                 and job.row.situation is Situation.HELD
                 and timeout_ends(job.row, self.now) <= self.now
             ):
-                self._carry_out(job, Raised(JobError("Timeout", "timeout: not finished after 30 s", "timeout")))
+                self.tell(
+                    job.row.id,
+                    job.row.attempt,
+                    Raised(JobError("Timeout", "timeout: not finished after 30 s", "timeout")),
+                )
 
     def end_old_aborts(self) -> None:
         for job in self.jobs:

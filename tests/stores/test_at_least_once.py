@@ -3,15 +3,17 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 import holdfast
-from holdfast import App, current_job
+from holdfast import App, DuplicateJob, current_job
 from holdfast.clock import MovableClock
 from holdfast.jobs.job import State
+from holdfast.stores.contract import Claimed, NewJob, QueueDeclared, Turn, TypeRow, Want
+from holdfast.stores.open import open_store
 from tests.by_hand import WorkerByHand, add
 
 pytestmark = pytest.mark.claim("R1")
@@ -90,3 +92,34 @@ def test_closing_and_opening_again_loses_nothing(app: Callable[..., App]) -> Non
     assert [job.refresh().state for job in jobs] == ["initial"] * 5  # it connects anew
     assert own.run_until_idle() == 5
     assert [job.refresh().result for job in jobs] == list(range(5))
+
+
+class Beside:
+    """An idle worker of the same process, as an enqueue knows it."""
+
+    def __init__(self, worker: WorkerByHand, queue: str = "mail") -> None:
+        self.worker, self.queue = worker, queue
+        self.taken: list[list[int]] = []
+
+    def offer(self, queue: str) -> Turn | None:
+        return Turn(self.worker.id, wants=[Want(queue, 1)], types=self.worker.types) if queue == self.queue else None
+
+    def take(self, claimed: Sequence[Claimed]) -> None:
+        self.taken.append([call.id for call in claimed])
+
+
+@pytest.mark.claim("R1", "W2")
+def test_a_worker_beside_an_enqueue_claims_the_first_job_in_line_in_its_transaction(clock: MovableClock) -> None:
+    """On SQLite, where each transaction waits for the disk."""
+    store = open_store("sqlite://:memory:", "holdfast", clock)
+    store.set_up()
+    store.register([QueueDeclared("mail", "holdfast_mail")], [TypeRow("send", "mail")])
+    beside = Beside(WorkerByHand(store, ("send",)))
+    store.takers.append(beside)
+    (first,) = store.add([NewJob("mail", "send", "{}", job_key="k")])
+    assert (store.get(first.id).state, store.get(first.id).attempt) == ("running", 1)
+    (later,) = store.add([NewJob("mail", "send", "{}", delay=60)])
+    with pytest.raises(DuplicateJob):
+        store.add([NewJob("mail", "send", "{}", job_key="k", on_duplicate="raise")])
+    assert (store.get(later.id).state, beside.taken) == ("initial", [[first.id], [], []])
+    store.close()

@@ -244,10 +244,11 @@ class Histories(RuleBasedStateMachine):
         self.model.now = self.clock.advance(draw(some.sampled_from([1.0, 5.0, 30.0, 61.0, 300.0])))
 
     def sweep(self, draw: Draw) -> None:
-        """Everything a sweeper does, twice: the second time there is nothing left to do."""
-        self.model.shut()
-        self.model.end_overdue()
-        self.model.end_old_aborts()
+        """Everything a sweeper does, twice: what one verb did may be work for another, the third time would do nothing."""
+        for _ in range(2):
+            self.model.shut()
+            self.model.end_overdue()
+            self.model.end_old_aborts()
         for side, _ in itertools.product(self.sides, range(2)):
             side.promote()
             side.store.shut()

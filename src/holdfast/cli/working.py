@@ -13,10 +13,10 @@ from holdfast.cli.module import import_app
 from holdfast.cli.output import say, say_json
 from holdfast.config import Settings
 from holdfast.errors import Invalid
+from holdfast.on_demand import Worker
 from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.signals import run_until_signal
 from holdfast.worker.supervisor import run_processes
-from holdfast.worker.worker import Worker
 
 logger = logging.getLogger("holdfast.worker")
 FORM = "%(asctime)s %(levelname)-7s %(message)s"

@@ -214,6 +214,16 @@ class News(Enum):
     QUEUES = "queues"  # one was paused, resumed or given a limit
 
 
+class Taker(Protocol):
+    """A worker of this process, as an enqueue knows it."""
+
+    def offer(self, queue: str) -> Turn | None:
+        """A claim to be made in the transaction of an enqueue, if it has nothing in hand; `take` is called then."""
+        ...
+
+    def take(self, claimed: Sequence[Claimed]) -> None: ...
+
+
 class Watch(Protocol):
     """A running watch for changes made elsewhere."""
 
@@ -226,6 +236,7 @@ class Store(Protocol):
     patience: float | None
     pumps: int  # how many connections a worker's turn profits from
     listeners: list[Callable[[], None]]  # called in this process after jobs became due
+    takers: list[Taker]  # the workers of this process
     source: Any  # what the job values that it makes are to ask for more
 
     @property

@@ -11,9 +11,7 @@ import msgspec
 
 from holdfast.clock import Clock
 from holdfast.jobs.job import JobError, Source
-from holdfast.stores.contract import (
-    News,
-)
+from holdfast.stores.contract import News, Taker
 
 RowDict = Mapping[str, Any]
 BATCH = 1000
@@ -38,6 +36,7 @@ class Statements(ABC):
         self.clock = clock
         self.lock = threading.RLock()
         self.listeners: list[Callable[[], None]] = []
+        self.takers: list[Taker] = []
 
     @property
     def patience(self) -> float | None:

@@ -3,13 +3,26 @@
 import signal
 import threading
 from types import FrameType
+from typing import Protocol
 
-from holdfast.worker.worker import Worker
+
+class Stoppable(Protocol):
+    """A worker, as far as signals know it."""
+
+    @property
+    def stopping(self) -> bool: ...
+
+    def start(self) -> None: ...
+
+    def stop(self, hurry: bool = False) -> None: ...
+
+    def stopped(self, timeout: float | None = None) -> bool: ...
+
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
-def run_until_signal(worker: Worker) -> None:
+def run_until_signal(worker: Stoppable) -> None:
     """Blocks. Outside the main thread, where signals cannot be handled, until somebody calls `worker.stop()`."""
     if threading.current_thread() is not threading.main_thread():
         worker.start()

@@ -99,6 +99,7 @@ class Worker:
         self.sweeper = self._sweeper(self.store.another(None))
         self._watch = self.store.watch(self._on_news)
         self.store.listeners.append(self._on_change)
+        self.store.takers.append(self)
         if isinstance(self.clock, MovableClock):
             self.clock.moved.append(self._on_change)
         for thread in (*self.pumps, self.pulse, self.sweeper):
@@ -157,6 +158,7 @@ class Worker:
         self.sweeper.close()
         self._watch.close()
         self.store.listeners.remove(self._on_change)
+        self.store.takers.remove(self)
         if isinstance(self.clock, MovableClock):
             self.clock.moved.remove(self._on_change)
         self.store.patience = FAREWELL
@@ -210,6 +212,20 @@ class Worker:
         for runner, group in zip(self.runners, groups.values(), strict=True):
             if group:
                 runner.hand(group)
+
+    def offer(self, queue: str) -> Turn | None:
+        """To an enqueue of this process: with nothing in hand, claim in its transaction."""
+        wanted = self.settings.queues
+        if self.stopping or self.hand.count or (wanted and queue not in wanted) or not self.hand.reserve(1):
+            return None
+        return Turn(self.id, wants=[Want(queue, 1)], types=self.types)
+
+    def take(self, claimed: Sequence[Claimed]) -> None:
+        """What came of an offer."""
+        self.hand.release(1 - len(claimed))
+        self.hand.attempts += len(claimed)
+        if claimed:
+            self.hand_out(claimed)
 
     def cancel(self, job_id: int, attempt_number: int, actor: str) -> None:
         for runner in self.runners:

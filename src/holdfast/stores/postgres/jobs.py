@@ -65,7 +65,8 @@ class PostgresStore(SqlStore):
     def another(self, patience: float | None = None) -> "PostgresStore":
         """A store with a connection of its own to the same instance."""
         store = PostgresStore(self.conninfo, self.instance, self.clock, patience)
-        store.listeners, store.source, store._told = self.listeners, self.source, self._told
+        store.listeners, store.takers, store.source = self.listeners, self.takers, self.source
+        store._told = self._told
         return store
 
     def close(self) -> None:

@@ -1,0 +1,67 @@
+"""What only some processes need, loaded when it is first asked for: whoever only enqueues starts in half the time.
+
+Imports stand inside the functions here, and only here and where a database's driver is chosen.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, Self, TypeVar
+
+from holdfast.clock import Clock
+from holdfast.stores.contract import Store
+from holdfast.worker.handler import Handler
+from holdfast.worker.settings import WorkerSettings
+
+Answer = TypeVar("Answer")
+
+
+class Worker(Protocol):
+    """A worker, as its users know it; `holdfast.worker.worker` has it."""
+
+    id: int
+
+    @property
+    def attempts(self) -> int:
+        """How many jobs it has claimed so far."""
+        ...
+
+    @property
+    def stopping(self) -> bool: ...
+
+    def start(self) -> None:
+        """Join the instance and begin to work."""
+        ...
+
+    def stop(self, hurry: bool = False) -> None:
+        """No new claims; wait for the grace period (`hurry`: not); hand back the rest."""
+        ...
+
+    def stopped(self, timeout: float | None = None) -> bool:
+        """Wait until it has stopped."""
+        ...
+
+    def run_until_idle(self, max_jobs: int) -> int: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: Any) -> None: ...
+
+
+def new_worker(
+    store: Store, handlers: Mapping[str, Handler], settings: WorkerSettings, clock: Clock, version: str
+) -> Worker:
+    from holdfast.worker.worker import Worker as RealWorker
+
+    return RealWorker(store, handlers, settings, clock, version)
+
+
+def run_until_signal(worker: Worker) -> None:
+    from holdfast.worker import signals
+
+    signals.run_until_signal(worker)
+
+
+async def in_thread(action: Callable[..., Answer], *values: Any) -> Answer:
+    """Call what blocks without blocking the event loop."""
+    import asyncio
+
+    return await asyncio.to_thread(action, *values)
