@@ -46,6 +46,8 @@ class Postgres:
 
     def fresh(self, source: str = "") -> str:
         """An empty database, or a copy of one that was kept; its URL."""
+        self.execute("postgres", "alter system reset autovacuum")
+        self.execute("postgres", "select pg_reload_conf()")
         self.drop("bench")
         template = f' template "{source}" strategy file_copy' if source else ""
         self.execute("postgres", f'create database "bench"{template}')
@@ -77,6 +79,11 @@ class Postgres:
     def cpu(self) -> float:
         """Seconds of CPU of all processes of the server."""
         return cpu_of(psutil.Process(self.server.pid))
+
+    def leave_alone(self) -> None:
+        """No autovacuum until the next `fresh`."""
+        self.execute("postgres", "alter system set autovacuum = off")
+        self.execute("postgres", "select pg_reload_conf()")
 
     def transactions(self) -> int:
         """How many the database has seen, as far as its statistics know."""

@@ -79,13 +79,19 @@ class Invariants:
     def owners(self) -> None:
         leased: dict[int, set[int | None]] = {}
         for lease in self.leases:
-            assert (lease["worker"] is None) == (lease["deadline_time"] is not None), f"I2: lease {lease} has no owner"
+            ownerless = lease["deadline_time"] is not None or lease["job"] is not None
+            assert (lease["worker"] is None) == ownerless, f"I2: lease {lease} has no owner"
             for job_id in lease["ids"] if self.sql.postgres else json.loads(lease["ids"]):
                 leased.setdefault(job_id, set()).add(lease["worker"])
         for job_id, row in self.jobs.items():
             if row["situation"] == "held":
                 assert row["worker"] is not None, f"I2: job {job_id} is held by nobody"
                 assert leased.get(job_id, set()) & {None, row["worker"]}, f"I2: held job {job_id} has no lease"
+            if row["situation"] == "waiting":
+                waits = [lease["deadline_time"] for lease in self.leases if lease["job"] == job_id]
+                assert waits == [row["deadline_time"]], (
+                    f"I2: job {job_id} waits until {row['deadline_time']}, leases {waits}"
+                )
             if row["situation"] == "loose":
                 assert row["worker"] is None, f"I2: loose job {job_id} still names worker {row['worker']}"
 
@@ -124,7 +130,7 @@ class Invariants:
         for job_id, row in {**self.jobs, **self.archive}.items():
             records = kept.get(job_id, [])
             assert records == list(range(1, len(records) + 1)), f"I9: job {job_id} has records of attempts {records}"
-            plain = row["situation"] == "held" or row["outcome"] == "success"
+            plain = row["situation"] in ("held", "waiting") or row["outcome"] == "success"
             assert row["attempt"] == len(records) + plain, (
                 f"I9: job {job_id} has attempt {row['attempt']}, records {records}"
             )

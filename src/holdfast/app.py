@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from holdfast.clock import Clock, monotonic, sleep
 from holdfast.declare import JobType, Queue, new_job, number
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.jobs import payload as payloads
-from holdfast.jobs.job import Attempt, Job, Move, State
+from holdfast.jobs.job import Answer, Attempt, Job, JobError, Move, State
 from holdfast.jobs.names import check_job_type, check_name, check_table
 from holdfast.jobs.states import STATUS
 from holdfast.on_demand import Worker, in_thread, new_worker, run_until_signal
@@ -329,10 +330,41 @@ class App:
             queue=declared.queue if declared else old.queue,  # the type may have moved since
             payload=text,
             retry_of=old.id,
+            timeout_named=declared is None or declared.timeout_named or old.timeout != declared.default_timeout,
+            retries_named=declared is None or declared.retries_named or old.retries != declared.default_retries,
             on_duplicate="raise",
             **{name: getattr(old, name) for name in names},
         )
         return self.store.retry(new, actor)
+
+    def complete(
+        self,
+        job_type: str | None = None,
+        job_key: str | None = None,
+        result: Any = None,
+        *,
+        job_id: int | None = None,
+        actor: str = "app",
+    ) -> Job:
+        """Answer a job that waits, by type and key or by id: it succeeds, or its response handler decides (R3)."""
+        text = None if result is None else payloads.dump(result, what="result", limit=self.payload_limit)
+        return self.store.answer(_answered(job_type, job_key, job_id), Answer(text), actor)
+
+    def fail(
+        self,
+        job_type: str | None = None,
+        job_key: str | None = None,
+        error: str | BaseException | JobError = "failed",
+        retry: bool = False,
+        *,
+        job_id: int | None = None,
+        actor: str = "app",
+    ) -> Job:
+        """Answer a job that waits with a failure: as `raise Failed`, or with `retry` as any other exception (R3)."""
+        told = error if isinstance(error, JobError) else JobError("Failed", payloads.storable(str(error)), "failed")
+        if isinstance(error, BaseException):
+            told = structs.replace(told, type=type(error).__qualname__)
+        return self.store.answer(_answered(job_type, job_key, job_id), Answer(error=told, retry=retry), actor)
 
     def workers(self) -> Sequence[WorkerRow]:
         """The live workers of the instance."""
@@ -407,6 +439,18 @@ def _job_id(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise Invalid(f"A job id is a number, not {value!r}.")
     return value
+
+
+def _answered(job_type: str | None, job_key: str | None, job_id: int | None) -> int | tuple[str, str]:
+    """Which job an answer is for."""
+    if job_id is not None:
+        if job_type is not None or job_key is not None:
+            raise Invalid("Give job_type and job_key, or job_id, not both.")
+        return _job_id(job_id)
+    if job_type is None or job_key is None:
+        raise Invalid("An answer is for a job_type and its job_key, or for a job_id. Give them.")
+    check_job_type(job_type)
+    return job_type, str(job_key)
 
 
 def _seconds(value: float | None, name: str, variable: str, default: float) -> float:

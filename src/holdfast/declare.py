@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, overload
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from holdfast.errors import Invalid
 from holdfast.jobs import retry as retries_
@@ -18,6 +18,7 @@ from holdfast.on_demand import in_thread
 from holdfast.stores.contract import NewJob, QueueDeclared, TypeRow
 from holdfast.worker.handler import ISOLATIONS, Handler
 
+DEFAULT_TIMEOUT, DEFAULT_RETRIES = 30.0, 3
 ON_DUPLICATE = ("return", "raise", "replace")
 CRASH_POLICIES = ("rerun", "timeout")
 
@@ -55,8 +56,8 @@ class Queue:
         self,
         *,
         name: str | None = None,
-        timeout: float | None = 30,
-        retries: int | None = 3,
+        timeout: float | UnsetType | None = UNSET,
+        retries: int | UnsetType | None = UNSET,
         retry: retries_.Policy | None = None,
         priority: float = 100,
         throttle_factor: float = 1,
@@ -72,8 +73,8 @@ class Queue:
         function: Callable[..., Any] | None = None,
         *,
         name: str | None = None,
-        timeout: float | None = 30,
-        retries: int | None = 3,
+        timeout: float | UnsetType | None = UNSET,
+        retries: int | UnsetType | None = UNSET,
         retry: retries_.Policy | None = None,
         priority: float = 100,
         throttle_factor: float = 1,
@@ -83,10 +84,12 @@ class Queue:
         isolation: str = "thread",
         labels: Sequence[str] = (),
     ) -> Any:
-        """Make a function a job type of this queue."""
+        """Make a function a job type of this queue. A job has 30 s and 3 retries unless it is said."""
         options = TypeOptions(
-            timeout,
-            retries,
+            DEFAULT_TIMEOUT if timeout is UNSET else timeout,
+            timeout is not UNSET,
+            DEFAULT_RETRIES if retries is UNSET else retries,
+            retries is not UNSET,
             retry,
             priority,
             throttle_factor,
@@ -107,7 +110,9 @@ class TypeOptions(Struct, frozen=True):
     """What `@queue.job(…)` was given."""
 
     timeout: float | None
+    timeout_named: bool
     retries: int | None
+    retries_named: bool
     retry: Any
     priority: float
     throttle_factor: float
@@ -128,7 +133,7 @@ class JobType:
         self.options = options
         self._check_options()
         self.signature = Signature.of(function)
-        self.handler = Handler(self.name, function, self.signature, options.isolation)
+        self.handler = Handler(self.name, function, self.signature, options.isolation, options.labels)
         self._row: TypeRow | None = None
         self._plain: Using | None = None
         self.app.declare(self)
@@ -166,6 +171,8 @@ class JobType:
                 default_throttle_factor=options.throttle_factor,
                 default_time_windows=options.time_windows,
                 default_retries=options.retries,
+                timeout_named=options.timeout_named,
+                retries_named=options.retries_named,
                 retry=retries_.encode(options.retry),
                 on_crash=options.on_crash,
                 max_crashes=options.max_crashes,
@@ -206,6 +213,16 @@ class JobType:
     def retry_handler(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Always asked on an error: `(job, error)` → `Retry`, `GIVE_UP`, or None for the type's policy (R5)."""
         self.handler.retry_handler = function
+        self._row = None
+        self.app.redeclare()
+        return function
+
+    def response_handler(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Called with `(job, response)` when a job that returned `WAIT` is answered; what it does ends the job (R3).
+
+        The response is the result that `complete` was given, or the `JobError` that `fail` was given.
+        """
+        self.handler.response_handler = function
         self._row = None
         self.app.redeclare()
         return function
@@ -281,6 +298,8 @@ def new_job(row: TypeRow, text: str, options: Mapping[str, Any]) -> NewJob:
         timeout=timeout_of(get("timeout", row.default_timeout), what),
         throttle_factor=float(factor),
         retries=retries_of(get("retries", row.default_retries), what),
+        timeout_named="timeout" in options or row.timeout_named,
+        retries_named="retries" in options or row.retries_named,
         time_windows=tuple(zones),
         scheduled_run_time=wanted,
         delay=delay,

@@ -11,7 +11,7 @@ from holdfast import views
 from holdfast.cli.command import Call, Function, noun
 from holdfast.cli.output import say, say_json
 from holdfast.errors import Invalid
-from holdfast.jobs.job import Outcome, State
+from holdfast.jobs.job import Job, Outcome, State
 
 ON_SCREEN, FOR_PROGRAMS = 50, 1000  # jobs in a list unless --limit says otherwise
 
@@ -25,6 +25,8 @@ def add_to(root: typer.Typer) -> None:
         "history": history,
         "attempts": attempts,
         "enqueue": enqueue,
+        "complete": complete,
+        "fail": fail,
         "abort": abort,
         "retry": retry,
     }
@@ -144,6 +146,62 @@ def enqueue(
         say(f"Job {job.id} ({job.job_type}) is enqueued on {job.queue}.")
 
 
+Which = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="ID | JOB_TYPE JOB_KEY", help="The job, by its id or by its type and key.", show_default=False
+    ),
+]
+
+
+def complete(
+    call: Call,
+    which: Which,
+    result: Annotated[str | None, typer.Option(help="The answer as JSON; - reads it.")] = None,
+) -> None:
+    """Answer a job that waits: it succeeds with this result, or its response handler decides."""
+    from holdfast.cli import instance
+
+    text = sys.stdin.read() if result == "-" else result
+    value = None if text is None else _json(text, "The result", "'{\"ok\": true}'")
+    with instance.existing(call.settings()) as app:
+        _tell_answered(call, app.complete(**_which(which), result=value, actor=instance.actor()))
+
+
+def fail(
+    call: Call,
+    which: Which,
+    error: Annotated[str, typer.Option(help="Why.")] = "failed",
+    retry: Annotated[
+        bool, typer.Option("--retry", help="As an exception would: the job is retried if it may be.")
+    ] = False,
+) -> None:
+    """Answer a job that waits with a failure."""
+    from holdfast.cli import instance
+
+    with instance.existing(call.settings()) as app:
+        _tell_answered(call, app.fail(**_which(which), error=error, retry=retry, actor=instance.actor()))
+
+
+def _which(words: list[str]) -> dict[str, Any]:
+    if len(words) == 1 and words[0].isdigit():
+        return {"job_id": int(words[0])}
+    if len(words) == 2:
+        return {"job_type": words[0], "job_key": words[1]}
+    raise Invalid(f"Which job is {' '.join(words)!r}? Give its id, or its type and its key.")
+
+
+def _tell_answered(call: Call, job: Job) -> None:
+    if call.json:
+        say_json(views.job(job))
+    elif job.final:
+        say(f"Job {job.id} ({job.job_type}) is answered and final: {job.outcome}.")
+    elif job.answer is not None and not job.answer.due:
+        say(f"Job {job.id} ({job.job_type}) does not wait yet; the answer is kept until it does.")
+    else:
+        say(f"Job {job.id} ({job.job_type}) is answered.")
+
+
 def abort(call: Call, job: Id) -> None:
     """End a job. One that runs is ended by its worker, within 10 s."""
     from holdfast.cli import instance
@@ -171,15 +229,19 @@ def retry(call: Call, job: Id) -> None:
 
 
 def _arguments(text: str) -> dict[str, Any]:
-    try:
-        found = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise Invalid(f'The payload is not JSON: {error}. Write it as \'{{"name": "value"}}\'.') from error
+    found = _json(text, "The payload", '\'{"name": "value"}\'')
     if not isinstance(found, dict):
         raise Invalid(
             f"The payload is {text.strip()[:40]!r}; it must be a JSON object, the names and values of the arguments."
         )
     return found
+
+
+def _json(text: str, what: str, example: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise Invalid(f"{what} is not JSON: {error}. Write it as {example}.") from error
 
 
 def _time(text: str | None) -> datetime | None:

@@ -62,6 +62,15 @@ class JobError(Struct, frozen=True):
         return self.message
 
 
+class Answer(Struct, frozen=True):
+    """What an outside system says about a job that waits for it (R3)."""
+
+    result: str | None = None  # JSON
+    error: JobError | None = None  # it failed instead
+    retry: bool = False  # and that is to count as an exception
+    due: bool = False  # the job has waited: the response handler is to be called with it
+
+
 class Move(Struct, frozen=True):
     """One line of a job's history."""
 
@@ -140,6 +149,7 @@ class Job(Struct, frozen=True, kw_only=True):
     worker: str | None
     retry_of: int | None
     progress: Progress | None = None
+    answer: Answer | None = None
     duplicate: bool = False
     archived: bool = False
     source: Source | None = None

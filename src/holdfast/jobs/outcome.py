@@ -7,6 +7,8 @@ A retry handler returns a `Retry`, `GIVE_UP`, or None for the type's own policy.
 from datetime import datetime
 from typing import Any
 
+from msgspec import UNSET, UnsetType
+
 from holdfast.errors import Invalid
 
 
@@ -54,16 +56,21 @@ class Snooze(Exception):
 
 
 class Wait:
-    """The type of `WAIT`: the job stays `running` until it is answered from outside (R3)."""
+    """The type of `WAIT`: the job stays `running` until it is answered from outside (R3).
 
-    def __init__(self, timeout: float | None = None) -> None:
+    `WAIT(timeout=60)` waits for a minute from the return on, `WAIT(timeout=None)` for ever.
+    """
+
+    def __init__(self, timeout: float | UnsetType | None = UNSET) -> None:
+        if timeout is not UNSET and timeout is not None and not 0 < timeout < float("inf"):
+            raise Invalid(f"WAIT(timeout={timeout!r}): give seconds above 0, or None for no limit.")
         self.timeout = timeout
 
-    def __call__(self, timeout: float | None = None) -> "Wait":
+    def __call__(self, *, timeout: float | None) -> "Wait":
         return Wait(timeout)
 
     def __repr__(self) -> str:
-        return "WAIT" if self.timeout is None else f"WAIT(timeout={self.timeout})"
+        return "WAIT" if self.timeout is UNSET else f"WAIT(timeout={self.timeout})"
 
 
 class GiveUp:

@@ -436,3 +436,8 @@ def _arguments_type(types: dict[str, Any], required: list[str], *, closed: bool)
         for name, annotation in types.items()
     ]
     return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=closed)
+
+
+def storable(text: str) -> str:
+    """Text that every database takes: whole characters, and no NUL."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")

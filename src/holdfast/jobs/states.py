@@ -21,11 +21,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.errors import IllegalMove
 from holdfast.jobs import retry, windows
-from holdfast.jobs.job import AttemptEnd, JobError, Outcome, Situation, State
+from holdfast.jobs.job import Answer, AttemptEnd, JobError, Outcome, Situation, State
 
 
 class Event(StrEnum):
@@ -118,6 +118,10 @@ class Row(Struct, frozen=True):
     expires_time: datetime | None
     start_time: datetime | None
     worker: int | None
+    timeout_named: bool = False
+    retries_named: bool = False
+    deadline_time: datetime | None = None
+    answer: Answer | None = None
 
 
 class Rules(Struct, frozen=True):
@@ -127,6 +131,7 @@ class Rules(Struct, frozen=True):
     on_crash: str = "rerun"
     max_crashes: int | None = 3
     has_retry_handler: bool = False
+    has_response_handler: bool = False
 
 
 class Step(Struct, frozen=True):
@@ -163,6 +168,8 @@ class Change(Struct, frozen=True):
     closes_time: datetime | None  # it may not start from this moment on
     deadline_time: datetime | None  # of a job that nobody holds: when its timeout is over
     undecided: bool  # the retry handler has still to be asked
+    answer: Answer | None  # that is kept with the job from now on
+    seconds: float | None  # that its handler took
 
     @property
     def final(self) -> bool:
@@ -203,6 +210,20 @@ class Succeeded(Struct, frozen=True, tag=True):
     seconds: float | None = None
 
 
+class Waited(Struct, frozen=True, tag=True):
+    """The handler returned `WAIT`: somebody outside will answer."""
+
+    seconds: float | None = None
+    timeout: float | None = None
+    named: bool = False  # `WAIT(timeout=…)`
+
+
+class Answered(Struct, frozen=True, tag=True):
+    """Somebody outside answered a job that waits."""
+
+    answer: Answer
+
+
 class Snoozed(Struct, frozen=True, tag=True):
     """The handler raised `Snooze`."""
 
@@ -237,7 +258,7 @@ class Moved(Struct, frozen=True, tag=True):
     """Its window closed before its turn came."""
 
 
-Happening = Raised | Decided | Succeeded | Snoozed | HandedBack | Lost | Aborted | Expired | Moved
+Happening = Raised | Decided | Succeeded | Waited | Answered | Snoozed | HandedBack | Lost | Aborted | Expired | Moved
 
 
 def decide(row: Row, happening: Happening, rules: Rules, now: datetime, luck: float = 0.0) -> Change:
@@ -249,6 +270,10 @@ def decide(row: Row, happening: Happening, rules: Rules, now: datetime, luck: fl
             return _fail(row, happening, rules, now, luck)
         case Decided():
             return _carry_out(row, happening, rules, now, luck)
+        case Waited():
+            return _wait(row, happening, rules, now, luck)
+        case Answered():
+            return _answer(row, happening.answer, rules, now, luck)
         case Snoozed():
             return _loosen(
                 row, Record(AttemptEnd.SNOOZED, seconds=happening.seconds), _after(now, happening.delay), now
@@ -283,7 +308,8 @@ def _fail(row: Row, happening: Raised, rules: Rules, now: datetime, luck: float)
         return _end(row, error, Outcome.FAILED, record, row.failures)
     if rules.has_retry_handler and error.kind not in NEVER_RETRIED:
         return _change(row, (_step(row, Event.FAIL, error=error),), record, failures=failures, undecided=True)
-    if error.kind in NEVER_RETRIED or not retry.may_retry(row.retries, failures):
+    unanswered = row.situation is Situation.WAITING and error.kind == "timeout" and not row.retries_named
+    if error.kind in NEVER_RETRIED or unanswered or not retry.may_retry(row.retries, failures):
         return _end(row, error, Outcome.ERROR, record, failures)
     at = _next_time(rules, failures, error.kind, happening.retry_at, happening.retry_delay, now, luck)
     return _again(row, error, record, failures, at)
@@ -303,6 +329,46 @@ def _carry_out(row: Row, happening: Decided, rules: Rules, now: datetime, luck: 
         return _end(row, happening.verdict or error, Outcome.ERROR, record, failures)
     at = _next_time(rules, failures, error.kind, happening.retry_at, happening.retry_delay, now, luck)
     return _again(row, error, record, failures, at, happening.payload)
+
+
+def _wait(row: Row, happening: Waited, rules: Rules, now: datetime, luck: float) -> Change:
+    """No worker holds it any more. An answer that is there already is taken at once (R3)."""
+    if row.answer is not None and not row.answer.due:
+        return _answer(row, row.answer, rules, now, luck, happening.seconds)
+    steps = (_step(row, Event.WAIT),)
+    deadline = wait_ends(row, happening, now)
+    return structs.replace(
+        _change(row, steps, None, losses=row.losses, crashes=row.crashes, deadline_time=deadline),
+        answer=None,  # the one before was for the response handler, which waits for another
+        seconds=happening.seconds,
+    )
+
+
+def wait_ends(row: Row, happening: Waited, now: datetime) -> datetime | None:
+    """A `WAIT(timeout=…)` counts from the return; else the attempt's timeout, if somebody named one, covers the wait (R4)."""
+    if happening.named:
+        return None if happening.timeout is None else _after(now, happening.timeout)
+    if row.timeout_named:
+        return None if row.timeout is None else _after(row.start_time or now, row.timeout)
+    return _after(now, LONGEST_WAIT)
+
+
+def _answer(row: Row, answer: Answer, rules: Rules, now: datetime, luck: float, seconds: float | None = None) -> Change:
+    """To the response handler in a new attempt, where the type has one; else it is the end of this attempt (R3)."""
+    if rules.has_response_handler:
+        change = _loosen(row, Record(AttemptEnd.ANSWERED, seconds=seconds), now, now)
+        return structs.replace(change, answer=structs.replace(answer, due=True))
+    if answer.error is None:
+        change = _succeed(row, Succeeded(answer.result, seconds))
+    else:
+        kind = "exception" if answer.retry else "failed"
+        change = _fail(row, Raised(structs.replace(answer.error, kind=kind), None, seconds), rules, now, luck)
+    return structs.replace(change, answer=None)
+
+
+def is_waiting(row: Row) -> bool:
+    """An answer can be applied; before that it is only kept."""
+    return row.situation is Situation.WAITING
 
 
 def _next_time(
@@ -406,6 +472,8 @@ def _change(
         closes_time,
         deadline_time,
         undecided,
+        row.answer,
+        record.seconds if record else None,
     )
 
 
@@ -438,4 +506,5 @@ def _after(now: datetime, seconds: float) -> datetime:
     return now + timedelta(seconds=min(float(seconds), A_CENTURY))
 
 
+LONGEST_WAIT = 86400.0  # seconds to wait for an answer where nobody names a time (R4)
 A_CENTURY = 100 * 365.25 * 86400  # longer delays are cut to this, which a datetime can hold

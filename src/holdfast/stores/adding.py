@@ -147,6 +147,7 @@ class Adding(Changing):
             return
         at, closes = self.placed(new, now)
         params = {name: getattr(new, name) for name in ("payload", "priority", "throttle_factor", "timeout", "retries")}
+        params |= {"timeout_named": new.timeout_named, "retries_named": new.retries_named}
         params["time_windows"] = encode_json(new.time_windows).decode() if new.time_windows else None
         params |= {"expires_time": self.time(new.expires_time), "scheduled_run_time": self.time(at)}
         self.run("replace_job", {**params, "id": job_id, "now": self.time(now)}, row.queue)

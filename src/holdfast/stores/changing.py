@@ -12,26 +12,31 @@ from datetime import datetime
 
 from msgspec import structs
 
-from holdfast.errors import IllegalMove
+from holdfast.errors import Conflict, IllegalMove, NotFound
 from holdfast.jobs import retry
-from holdfast.jobs.job import AttemptEnd, Job, Outcome, Situation, State
+from holdfast.jobs.job import Answer, AttemptEnd, Job, Outcome, Situation, State
+from holdfast.jobs.payload import storable
 from holdfast.jobs.states import (
     Aborted,
+    Answered,
     Change,
     Decided,
+    Raised,
     Row,
     Rules,
     Step,
     Succeeded,
     decide,
+    is_waiting,
 )
 from holdfast.stores.contract import (
+    Filter,
     News,
     Report,
     TypeRow,
 )
 from holdfast.stores.reading import Reading
-from holdfast.stores.statements import RowDict, decode_words, encode_json, storable, text_of
+from holdfast.stores.statements import RowDict, decode_answer, decode_words, encode_json, text_of
 
 
 class Changing(Reading):
@@ -107,6 +112,10 @@ class Changing(Reading):
             expires_time=self.moment(row["expires_time"]),
             start_time=self.moment(row["start_time"]),
             worker=row["worker"],
+            timeout_named=bool(row["timeout_named"]),
+            retries_named=bool(row["retries_named"]),
+            deadline_time=self.moment(row["deadline_time"]),
+            answer=None if row["answer"] is None else decode_answer(row["answer"]),
         )
 
     def _owns(self, report: Report, row: Row) -> bool:
@@ -115,6 +124,8 @@ class Changing(Reading):
             return True
         if isinstance(report.happening, Decided) and row.state is State.ERROR:
             return row.attempt == report.attempt
+        if isinstance(report.happening, Raised) and is_waiting(row):  # its wait is over
+            return row.attempt == report.attempt and report.lease == 0
         return (row.state, row.attempt, row.situation) == (State.RUNNING, report.attempt, Situation.HELD)
 
     def _first_answer(self, report: Report, row: Row) -> bool:
@@ -127,7 +138,8 @@ class Changing(Reading):
         if declared is None:
             return Rules()
         policy = retry.decode(declared.retry)
-        return Rules(policy, declared.on_crash, declared.max_crashes, declared.has_retry_handler)
+        handlers = declared.has_retry_handler, declared.has_response_handler
+        return Rules(policy, declared.on_crash, declared.max_crashes, *handlers)
 
     def _write(self, change: Change, now: datetime, report: Report) -> None:
         row = change.row
@@ -143,13 +155,21 @@ class Changing(Reading):
             self.announce([row.queue])
         if change.place_time is not None:
             self._place(row, change.place_time, change.closes_time, now)
-        if change.deadline_time is not None:
+        if row.situation is Situation.WAITING:
+            self.run("drop_wait", {"job": row.id})
+        if change.steps[-1].situation is Situation.WAITING:
+            self._lease_wait(row, change.deadline_time)
+        elif change.deadline_time is not None:
             self.run(
                 "lease_until",
                 {"queue": row.queue, "deadline": self.time(change.deadline_time), "ids": self.pack([row.id])},
             )
         if change.final:
             self.run("drop_abort", {"job": row.id})
+
+    def _lease_wait(self, row: Row, deadline: datetime | None) -> None:
+        params = {"queue": row.queue, "factor": row.throttle_factor, "deadline": self.time(deadline), "job": row.id}
+        self.run("lease_wait", {**params, "ids": self.pack([row.id])})
 
     def _plain(self, change: Change) -> bool:
         return change.record is not None and change.record.end is AttemptEnd.SUCCESS
@@ -158,7 +178,6 @@ class Changing(Reading):
         row, step = change.row, change.steps[index]
         was = change.steps[index - 1] if index else None
         last = index == len(change.steps) - 1
-        seconds = change.record.seconds if change.record and last else None
         held = step.situation is Situation.HELD
         params = {
             "id": row.id,
@@ -178,7 +197,10 @@ class Changing(Reading):
             "scheduled_run_time": self.time(change.place_time) if last else None,
             "worker": None if step.state is State.RUNNING and not held else row.worker,
             "end_time": self.time(now) if step.state is State.FINAL else None,
-            "seconds": seconds,
+            "deadline_time": self.time(change.deadline_time) if step.situation is Situation.WAITING else None,
+            "keep_answer": change.answer is row.answer,
+            "answer": None if change.answer is None else encode_json(change.answer).decode(),
+            "seconds": change.seconds if last else None,
             "now": self.time(now),
         }
         if self.run("move", params, row.queue) != 1:
@@ -277,6 +299,36 @@ class Changing(Reading):
                 )
             self.apply([Report(job_id, Aborted(actor), actor=actor, action="abort")])
             return self._get(job_id)
+
+    def answer(self, job: int | tuple[str, str], answer: Answer, actor: str) -> Job:
+        """Answer a job that waits; one that does not wait yet keeps the answer until it does (R3)."""
+        action = "complete" if answer.error is None else "fail"
+        with self.work():
+            job_id = job if isinstance(job, int) else self._newest(*job)
+            row = self._lock([job_id]).get(job_id)
+            if row is None or row.state is State.FINAL:
+                found = self._get(job_id)
+                raise Conflict(
+                    f"Job {found.id} ({found.job_type}) is `final` ({found.outcome}): it waits for no answer."
+                )
+            if row.answer is not None:
+                raise Conflict(f"Job {row.id} ({row.job_type}) has an answer already, and the first one counts.")
+            if is_waiting(row):
+                self.apply([Report(job_id, Answered(answer), actor=actor, action=action)])
+            else:
+                text = encode_json(answer).decode()
+                self.run("keep_answer", {"id": job_id, "answer": text, "now": self.time(self.now())}, row.queue)
+                self._audit(actor, action, job=job_id, attempt=row.attempt, queue=row.queue, detail="kept")
+            return self._get(job_id)
+
+    def _newest(self, job_type: str, job_key: str) -> int:
+        """The living job of a key, else the last one that had it."""
+        for row in self.rows("key_holder", {"job_type": job_type, "job_key": job_key}):
+            return int(row["id"])
+        found = self._find(Filter(job_type, job_key, limit=1, archive=True))
+        if not found:
+            raise NotFound(f"There is no job of type `{job_type}` with key `{job_key}` in instance `{self.instance}`.")
+        return found[0].id
 
     def _ask_to_abort(self, row: Row, actor: str) -> None:
         params = {"job": row.id, "attempt": row.attempt, "worker": row.worker, "actor": actor}

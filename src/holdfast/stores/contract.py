@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from holdfast.jobs.job import Attempt, Job, Move
+from holdfast.jobs.job import Answer, Attempt, Job, Move
 from holdfast.jobs.states import Change, Happening
 
 
@@ -24,6 +24,7 @@ class QueueDeclared(Struct, frozen=True):
     table_name: str
     claim_order: str = "priority"
     throttle_limit: float = 0
+    throttler: str | None = None  # as JSON
 
 
 class QueueRow(Struct, frozen=True):
@@ -33,6 +34,7 @@ class QueueRow(Struct, frozen=True):
     table_name: str
     claim_order: str
     declared_limit: float
+    throttler: str | None
     set_limit: float | None
     paused: bool
 
@@ -51,6 +53,8 @@ class TypeRow(Struct, frozen=True):
     default_throttle_factor: float = 1
     default_time_windows: tuple[str, ...] = ()
     default_retries: int | None = 3
+    timeout_named: bool = False  # the code says it; else it is the default
+    retries_named: bool = False
     retry: str | None = None
     on_crash: str = "rerun"
     max_crashes: int | None = 3
@@ -72,6 +76,8 @@ class NewJob(Struct, frozen=True):
     timeout: float | None = 30
     throttle_factor: float = 1
     retries: int | None = 3
+    timeout_named: bool = False  # somebody asked for it; else it is the default
+    retries_named: bool = False
     time_windows: tuple[str, ...] = ()
     scheduled_run_time: datetime | None = None
     delay: float | None = None
@@ -80,8 +86,8 @@ class NewJob(Struct, frozen=True):
     retry_of: int | None = None
 
 
-class Claimed(Struct):
-    """One attempt in a worker's hand. Not frozen: the runner notes on it when it began."""
+class Claimed(Struct, gc=False):
+    """One attempt in a worker's hand. Not frozen: the runner notes on it when it began. Small: there may be many."""
 
     queue: str
     lease: int
@@ -92,8 +98,10 @@ class Claimed(Struct):
     payload: str
     timeout: float | None
     losses: int
-    claimed: float = 0.0  # monotonic
-    began: float = 0.0  # monotonic; 0 until its handler is called
+    answer: str | None = None  # to the wait of the attempt before, or to one that is still to come
+    checkpoint: str | None = None  # what an attempt before has saved
+    job: Job | None = None  # for a response handler
+    began: float = 0.0  # monotonic: when it was claimed, and then when its handler was called
     why: str = ""  # why it was cancelled: timeout, aborted, stopping
     actor: str = ""  # who had it aborted
     task: Any = None  # the task it is suspended in
@@ -294,6 +302,8 @@ class Store(Protocol):
     def report(self, reports: Sequence[Report]) -> Sequence[Change | None]: ...
 
     def abort(self, job_id: int, actor: str) -> Job: ...
+
+    def answer(self, job: int | tuple[str, str], answer: Answer, actor: str) -> Job: ...
 
     def retry(self, new: NewJob, actor: str) -> Job: ...
 

@@ -59,7 +59,7 @@ class Declared(Statements):
         if _declared(stored) == queue:
             return
         params = {"claim_order": queue.claim_order, "declared_limit": queue.throttle_limit, "name": queue.name}
-        self.run("change_queue", params)
+        self.run("change_queue", {**params, "throttler": queue.throttler})
         if stored.claim_order != queue.claim_order:
             self.run("reorder_ready", {"queue": queue.name})
 
@@ -97,7 +97,7 @@ class Declared(Statements):
             values = {name: row[name] for name in TypeRow.__struct_fields__}
             for name in ("default_time_windows", "labels"):
                 values[name] = decode_words(values[name])
-            for name in ("has_handler", "has_retry_handler", "has_response_handler"):
+            for name in FLAGS:
                 values[name] = bool(values[name])
             found[row["job_type"]] = TypeRow(**values)
         return found
@@ -155,6 +155,11 @@ class Declared(Statements):
         self.run("add_audit", {**params, "detail": detail or None, "now": self.time(self.now())})
 
 
+FLAGS = ("timeout_named", "retries_named", "has_handler", "has_retry_handler", "has_response_handler")
+
+
 def _declared(row: QueueRow | None) -> QueueDeclared | None:
     """The part of a stored queue that the code declares."""
-    return None if row is None else QueueDeclared(row.name, row.table_name, row.claim_order, row.declared_limit)
+    if row is None:
+        return None
+    return QueueDeclared(row.name, row.table_name, row.claim_order, row.declared_limit, row.throttler)

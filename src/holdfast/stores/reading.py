@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.errors import Invalid, NotFound
-from holdfast.jobs.job import Attempt, AttemptEnd, Job, Move, Outcome, Situation, State
+from holdfast.jobs.job import Attempt, AttemptEnd, Job, Move, Outcome, Progress, Situation, State
 from holdfast.jobs.states import (
     STATUS,
 )
@@ -13,7 +13,7 @@ from holdfast.stores.contract import (
     Filter,
 )
 from holdfast.stores.declared import Declared
-from holdfast.stores.statements import RowDict, decode_any, decode_words, error_of
+from holdfast.stores.statements import RowDict, decode_answer, decode_any, decode_words, error_of
 
 
 class Reading(Declared):
@@ -33,12 +33,15 @@ class Reading(Declared):
 
     def find(self, wanted: Filter) -> Sequence[Job]:
         """Newest first."""
-        params = self._filter(wanted)
         with self.work(write=False):
-            found = [self.job_of(row) for row in self.rows("find_jobs", params)]
-            if wanted.archive:
-                found += [self.job_of(row) for row in self.rows("find_archived", params)]
-                found.sort(key=lambda job: -job.id)
+            return self._find(wanted)
+
+    def _find(self, wanted: Filter) -> list[Job]:
+        params = self._filter(wanted)
+        found = [self.job_of(row) for row in self.rows("find_jobs", params)]
+        if wanted.archive:
+            found += [self.job_of(row) for row in self.rows("find_archived", params)]
+            found.sort(key=lambda job: -job.id)
         return found[: wanted.limit]
 
     def _filter(self, wanted: Filter) -> dict[str, Any]:
@@ -89,6 +92,8 @@ class Reading(Declared):
             total_time=row["total_time"],
             worker=None if row["worker"] is None else str(row["worker"]),
             retry_of=row["retry_of"],
+            progress=None if row["progress"] is None else Progress(row["progress"], row["progress_text"] or ""),
+            answer=None if row["answer"] is None else decode_answer(row["answer"]),
             duplicate=duplicate,
             archived="archive_time" in row,
             source=self.source,
@@ -121,9 +126,11 @@ class Reading(Declared):
             records = self.rows("attempts", {"id": job_id})
             audits = self.rows("audits", {"id": job_id})
         actors = {row["attempt"]: row["actor"] for row in audits if row["action"] == "abort"}
+        answers = {row["attempt"]: row for row in audits if row["action"] in ("complete", "fail")}
+        given = {attempt: row["actor"] for attempt, row in answers.items() if row["detail"] != "kept"}
         moves = [Move(job.create_time, None, State.INITIAL, 0, "enqueued", "app")]
         for row in records:
-            self._tell_attempt(moves, row, actors)
+            self._tell_attempt(moves, row, actors, given)
         if job.attempt > len(records):
             worker = f"worker {job.worker}"
             moves.append(
@@ -133,11 +140,31 @@ class Reading(Declared):
             )
             if job.final:
                 moves.append(
-                    Move(job.end_time or job.update_time, State.RUNNING, State.FINAL, job.attempt, "success", worker)
+                    Move(
+                        job.end_time or job.update_time,
+                        State.RUNNING,
+                        State.FINAL,
+                        job.attempt,
+                        "success",
+                        given.get(job.attempt, worker),
+                    )
                 )
         elif job.final and moves[-1].to_state is not State.FINAL:
             self._tell_end(moves, job, actors.get(job.attempt, "holdfast"))
+        for row in answers.values():
+            if row["detail"] == "kept":
+                self._tell_kept(moves, job, row)
         return moves
+
+    def _tell_kept(self, moves: list[Move], job: Job, row: RowDict) -> None:
+        """An answer that came before the job waited for it."""
+        time, actor = self._known(row["time"]), row["actor"]
+        place = sum(move.time <= time and move.attempt <= row["attempt"] for move in moves) or 1
+        state = moves[place - 1].to_state
+        moves.insert(place, Move(time, state, state, row["attempt"], "answer kept", actor))
+        if job.final and job.answer is not None and not job.answer.due:
+            end = job.end_time or job.update_time
+            moves.append(Move(end, State.FINAL, State.FINAL, job.attempt, "answer unused", "holdfast"))
 
     def _tell_end(self, moves: list[Move], job: Job, actor: str) -> None:
         """The end of a job whose last attempt was over before: it was in `error`, or loose and ended by way of it (J7)."""
@@ -146,13 +173,15 @@ class Reading(Declared):
             moves.append(Move(end, State.RUNNING, State.ERROR, job.attempt, cause, actor))
         moves.append(Move(end, moves[-1].to_state, State.FINAL, job.attempt, cause, actor))
 
-    def _tell_attempt(self, moves: list[Move], row: RowDict, actors: Mapping[int, str]) -> None:
+    def _tell_attempt(
+        self, moves: list[Move], row: RowDict, actors: Mapping[int, str], given: Mapping[int, str]
+    ) -> None:
         attempt, cause, end = row["attempt"], row["outcome"], self._known(row["end_time"])
         worker = "holdfast" if row["worker"] is None else f"worker {row['worker']}"
         moves.append(
             Move(self.moment(row["start_time"]) or end, moves[-1].to_state, State.RUNNING, attempt, "claimed", worker)
         )
-        actor = actors.get(attempt, worker) if cause == AttemptEnd.ABORTED else worker
+        actor = actors.get(attempt, worker) if cause == AttemptEnd.ABORTED else given.get(attempt, worker)
         if cause == AttemptEnd.SUCCESS:
             moves.append(Move(end, State.RUNNING, State.FINAL, attempt, cause, actor))
         elif row["error"] is None:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import Clock
-from holdfast.jobs.job import JobError, Source
+from holdfast.jobs.job import Answer, JobError, Source
 from holdfast.stores.contract import News, Taker
 
 RowDict = Mapping[str, Any]
@@ -18,6 +18,7 @@ BATCH = 1000
 FIRST_OPTION = 4  # the options of a NewJob stand behind its queue, type, payload and key
 encode_json = msgspec.json.Encoder().encode
 decode_error = msgspec.json.Decoder(JobError).decode
+decode_answer = msgspec.json.Decoder(Answer).decode
 decode_any = msgspec.json.Decoder().decode
 decode_words = msgspec.json.Decoder(tuple[str, ...]).decode
 
@@ -128,11 +129,6 @@ class Statements(ABC):
 def error_of(text: str) -> JobError | None:
     """The stored form: the word NONE, or JSON (J4)."""
     return None if text == "NONE" else decode_error(text)
-
-
-def storable(text: str) -> str:
-    """What both databases can keep as text: no NUL, no half of a surrogate pair."""
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 def text_of(value: Any) -> str | None:

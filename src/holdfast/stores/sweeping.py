@@ -86,12 +86,20 @@ class Sweeping(Adding):
 
     def _is_overdue(self, row: Row, ends: set[tuple[int, datetime | None]], now: datetime) -> bool:
         """The lease is a hint: the job may have gone on to another attempt, whose time a worker measures."""
+        if row.situation is Situation.WAITING:
+            return (row.id, row.deadline_time) in ends
         held = row.situation is Situation.HELD and row.timeout is not None
         return held and (row.id, timeout_ends(row, now)) in ends
 
     def _timed_out(self, row: Row) -> Report:
-        error = JobError("Timeout", f"timeout: not finished after {row.timeout:g} s", "timeout")
-        return Report(row.id, Raised(error), attempt=row.attempt)
+        if row.situation is Situation.WAITING:
+            waited = (
+                (row.deadline_time - (row.start_time or row.deadline_time)).total_seconds() if row.deadline_time else 0
+            )
+            text = f"timeout: no answer within {waited:g} s of its start"
+        else:
+            text = f"timeout: not finished after {row.timeout:g} s"
+        return Report(row.id, Raised(JobError("Timeout", text, "timeout")), attempt=row.attempt)
 
     def end_old_aborts(self, seconds: float) -> int:
         """Jobs whose worker was asked to end them and did not: ended here (J10)."""
@@ -150,17 +158,28 @@ class Sweeping(Adding):
 
         Answers the id to go on after (0: begin again) and how many were found.
         """
-        with self.work():
+        with self.work(write=False):  # nearly always there is nothing, and nobody has to wait for that
             now = self.now()
             last = self.rows("last_id")[0]["last"] or 0
             upto = min(after + count, last)
             params = {"after": after, "upto": upto, "before": self.time(now - timedelta(seconds=older_than))}
-            found, types = 0, self._read_types()
-            for queue in self._read_queues():
-                for row in self.rows("forgotten", params, queue.name):
-                    found += self._restore_one(self._row_of(row), types, now)
-                found += self._unleased(params, queue.name)
-            return (0 if upto >= last else upto), found
+            queues = [row.name for row in self._read_queues()]
+            forgotten, held, waits = (
+                [self._row_of(row) for queue in queues for row in self.rows(name, params, queue)]
+                for name in ("forgotten", "held_rows", "unleased_waits")
+            )
+            leased = {row["id"] for row in self.rows("leased_ids")} if held else set()
+        unleased = [row for row in held if row.id not in leased]
+        found = self._restore_these(forgotten, unleased, waits) if forgotten or unleased or waits else 0
+        return (0 if upto >= last else upto), found
+
+    def _restore_these(self, forgotten: Sequence[Row], unleased: Sequence[Row], waits: Sequence[Row]) -> int:
+        """Each is looked at again under its lock: it may have gone on since."""
+        with self.work():
+            now, types = self.now(), self._read_types()
+            found = sum(self._restore_one(row, types, now) for row in forgotten)
+            found += sum(self._lease_again(row) for row in waits)
+            return found + self._lose_unleased(unleased)
 
     def _restore_one(self, seen: Row, types: Mapping[str, TypeRow], now: datetime) -> int:
         row = self._lock([seen.id]).get(seen.id)
@@ -180,16 +199,22 @@ class Sweeping(Adding):
         asked = declared is not None and declared.has_retry_handler and row.state is State.ERROR
         return asked and row.start_time is not None and row.scheduled_run_time <= row.start_time
 
-    def _unleased(self, params: Mapping[str, Any], queue: str) -> int:
-        held = self.rows("held_rows", params, queue)
-        if not held:
+    def _lease_again(self, seen: Row) -> int:
+        row = self._lock([seen.id]).get(seen.id)
+        if row is None or row.situation is not Situation.WAITING:
             return 0
-        leased = {row["id"] for row in self.rows("leased_ids")}
-        reports = []
-        seen = {row["id"]: row["attempt"] for row in held if row["id"] not in leased}
-        for row in self._lock(list(seen)).values():
-            if row is not None and row.situation is Situation.HELD and row.attempt == seen[row.id]:
-                reports.append(Report(row.id, Lost(), attempt=row.attempt))
+        self.run("drop_wait", {"job": row.id})
+        self._lease_wait(row, row.deadline_time)
+        return 1
+
+    def _lose_unleased(self, unleased: Sequence[Row]) -> int:
+        """Held, and under nobody's lease: no attempt owns it."""
+        seen = {row.id: row.attempt for row in unleased}
+        reports = [
+            Report(row.id, Lost(), attempt=row.attempt)
+            for row in self._lock(list(seen)).values()
+            if row is not None and row.situation is Situation.HELD and row.attempt == seen[row.id]
+        ]
         return sum(change is not None for change in self.apply(reports))
 
     def archive(self, older_than: float, limit: int = 10_000) -> int:

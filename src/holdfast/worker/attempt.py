@@ -1,28 +1,20 @@
-"""One attempt, in the order things happen: find the handler, convert the payload, call, judge.
-
-Judging turns whatever the call did into a value: `Done` for plain success, else a `Report` of what happened.
-"""
+"""What became of an attempt, as a value: `Done` for plain success, else a `Report` of what happened."""
 
 import traceback as tracebacks
-from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
+
+from msgspec import UNSET
 
 from holdfast.errors import Invalid
 from holdfast.jobs import payload
 from holdfast.jobs.job import JobError
 from holdfast.jobs.outcome import Failed, Retry, Snooze, Wait
-from holdfast.jobs.states import Aborted, HandedBack, Lost, Raised, Snoozed
+from holdfast.jobs.payload import storable
+from holdfast.jobs.states import Aborted, HandedBack, Lost, Raised, Snoozed, Waited
 from holdfast.stores.contract import Claimed, Done, Report
-from holdfast.worker.handler import Handler
 
 LONGEST_TRACEBACK = 20_000
-
-
-def prepared(call: Claimed, handlers: Mapping[str, Handler]) -> tuple[Handler, dict[str, Any]]:
-    """The handler and its arguments."""
-    handler = handlers[call.job_type]
-    return handler, handler.signature.convert(call.payload)
 
 
 def returned(call: Claimed, value: Any, seconds: float) -> Done | Report:
@@ -32,8 +24,8 @@ def returned(call: Claimed, value: Any, seconds: float) -> Done | Report:
     if value is None:
         return Done(call, seconds, None)
     if isinstance(value, Wait):
-        error = JobError("Invalid", "the handler returned WAIT, which this version does not support", "result")
-        return _report(call, Raised(error, None, seconds))
+        named = value.timeout is not UNSET
+        return _report(call, Waited(seconds, value.timeout if value.timeout is not UNSET else None, named))
     try:
         return Done(call, seconds, payload.dump(value, what="result"))
     except Invalid as error:
@@ -95,11 +87,6 @@ def _message(error: BaseException) -> str:
     except Exception as broken:
         text = f"{type(error).__qualname__} (its text cannot be had: {type(broken).__qualname__})"
     return storable(text)[:10_000]
-
-
-def storable(text: str) -> str:
-    """Text that every database takes: whole characters, and no NUL."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")
 
 
 def timed_out(call: Claimed, seconds: float) -> Report:

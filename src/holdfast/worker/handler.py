@@ -5,13 +5,17 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Invalid
+from holdfast.jobs.job import Answer
 from holdfast.jobs.payload import Signature
 from holdfast.stores.contract import Claimed
 
 ISOLATIONS = ("thread", "process")
+decode_answer = msgspec.json.Decoder(Answer).decode
+decode_any = msgspec.json.Decoder().decode
 
 
 class Handler(Struct):
@@ -21,15 +25,27 @@ class Handler(Struct):
     function: Callable[..., Any]
     signature: Signature
     isolation: str
+    labels: tuple[str, ...] = ()
     retry_handler: Callable[..., Any] | None = None
     response_handler: Callable[..., Any] | None = None
 
-    @property
-    def runs_on(self) -> str:
-        """Which runner calls it: loop, thread or process."""
+    def runs_on(self, answered: bool = False) -> str:
+        """Which runner calls it (or, `answered`, its response handler): loop, thread or process."""
         if self.isolation == "process":
             return "process"
-        return "loop" if inspect.iscoroutinefunction(self.function) else "thread"
+        function = self.response_handler if answered else self.function
+        return "loop" if inspect.iscoroutinefunction(function) else "thread"
+
+    def begin(self, call: Claimed) -> Any:
+        """Call what this attempt is for: the handler with its arguments, or the response handler with the answer (R3)."""
+        CALL.set(call)
+        if call.answer is None:
+            return self.function(**self.signature.convert(call.payload))
+        if self.response_handler is None:
+            raise Invalid(f"job type `{self.job_type}` has no response handler in this worker's code; deploy it here.")
+        answer = decode_answer(call.answer)
+        response = answer.error if answer.error else None if answer.result is None else decode_any(answer.result)
+        return self.response_handler(call.job, response)
 
 
 class CurrentJob:

@@ -14,7 +14,7 @@ from holdfast.jobs.states import Happening, Succeeded
 from holdfast.stores.contract import Claimed, Done, Report
 from holdfast.worker import attempt
 from holdfast.worker.children import Nursery
-from holdfast.worker.runners import End, Runner, call_in_context, cancel_in_backlog
+from holdfast.worker.runners import End, Runner, cancel_in_backlog
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -83,8 +83,7 @@ class ProcessRunner(Runner):
         clock = Clock().monotonic
         began = clock()
         try:
-            handler, arguments = attempt.prepared(call, self.handlers)
-            value = contextvars.copy_context().run(call_in_context, call, handler, arguments)
+            value = contextvars.copy_context().run(self.handlers[call.job_type].begin, call)
             if asyncio.iscoroutine(value):
                 value = contextvars.copy_context().run(asyncio.run, value)
             end: End = attempt.returned(call, value, clock() - began)

@@ -9,7 +9,6 @@ from typing import Any
 
 from holdfast.stores.contract import Claimed
 from holdfast.worker import attempt
-from holdfast.worker.handler import CALL, Handler
 from holdfast.worker.runners import End, Runner, cancel_in_backlog
 
 logger = logging.getLogger("holdfast.worker")
@@ -71,7 +70,8 @@ class LoopRunner(Runner):
             call.began = now
             context = contextvars.copy_context()
             try:
-                coroutine = context.run(_begin, call, self.handlers[call.job_type])
+                coroutine = context.run(self.handlers[call.job_type].begin, call)
+                call.payload = ""  # the handler has it now
                 waiting_for = context.run(coroutine.send, None)
             except StopIteration as stop:
                 now = clock()
@@ -104,6 +104,7 @@ class LoopRunner(Runner):
     def _come_out(self, call: Claimed, end: End) -> None:
         if self.live.pop(call.task, None) is None:
             return  # it was given up, and its end was told then
+        call.task = None  # they hold each other
         self.finished.append(end)
         self.wake()
         self._step_on()
@@ -161,26 +162,19 @@ class LoopRunner(Runner):
         self._thread.join(2.0)
 
     def _stop_all(self, done: threading.Event) -> None:
-        calls = list(self.live.values())
-        for call in calls:
+        tasks = list(self.live)
+        for task, call in self.live.items():
             call.why = call.why or "stopping"
-            call.task.cancel()
+            task.cancel()
 
         async def wait() -> None:
-            if calls:
-                await asyncio.wait([call.task for call in calls], timeout=1.5)
+            if tasks:
+                await asyncio.wait(tasks, timeout=1.5)
             for call in list(self.live.values()):
                 self._give_up(call)
             done.set()
 
         self._stepper = self._loop.create_task(wait())
-
-
-def _begin(call: Claimed, handler: Handler) -> Coroutine[Any, Any, Any]:
-    CALL.set(call)
-    coroutine: Coroutine[Any, Any, Any] = handler.function(**handler.signature.convert(call.payload))
-    call.payload = ""  # the handler has it now
-    return coroutine
 
 
 Begun = tuple[Claimed, contextvars.Context, Coroutine[Any, Any, Any], Any]  # and what it waits for

@@ -9,12 +9,11 @@
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.stores.contract import Claimed, Done, Report
 from holdfast.worker import attempt
-from holdfast.worker.handler import CALL, Handler
+from holdfast.worker.handler import Handler
 
 End = Done | Report
 
@@ -53,7 +52,7 @@ class Runner(ABC):
         """Jobs not begun that have been waiting here for so many seconds."""
         before = self.clock.monotonic() - older_than
         found = []
-        while self.backlog and self.backlog[-1].claimed <= before:
+        while self.backlog and self.backlog[-1].began <= before:
             try:
                 found.append(self.backlog.pop())
             except IndexError:
@@ -74,8 +73,3 @@ def cancel_in_backlog(runner: Runner, job_id: int, attempt_number: int, why: str
             call.why, call.actor = why, actor
             runner.finish(attempt.ended(call, 0.0))
             runner.wake()
-
-
-def call_in_context(call: Claimed, handler: Handler, arguments: dict[str, Any]) -> Any:
-    CALL.set(call)
-    return handler.function(**arguments)

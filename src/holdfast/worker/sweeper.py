@@ -85,7 +85,7 @@ class Sweeper(threading.Thread):
         self._settings = settings
         self._own_id = own_id
         self._claims = claims
-        self._seen_claims = self._tidied_claims = 0
+        self._seen_claims = self._tidied_claims = self._restored_claims = 0
         self._ask_judge = ask_judge
         self._missed = missed  # told when we ourselves are not among the living
         self._types = types
@@ -134,8 +134,10 @@ class Sweeper(threading.Thread):
         if pulse.undecided:
             self._ask_judge(list(self.store.undecided(self._types)))
         self._now_and_then("park", PARK_EVERY, self.park, everything)
+        # A busy worker has no free slot for what it would find.
+        rest_of_slices = self._slice and self._claims() == self._restored_claims
         self._now_and_then(
-            "restore", 1.0 if self._slice else self._settings.forgotten_after / 2, self.restore, everything
+            "restore", 1.0 if rest_of_slices else self._settings.forgotten_after / 2, self.restore, everything
         )
         self._now_and_then("archive", ARCHIVE_EVERY, self.archive, everything)
         rest = QUICK if self.store.lock_path() else min(self._settings.heartbeat, self._settings.lost_after / 4)
@@ -173,6 +175,7 @@ class Sweeper(threading.Thread):
         )
 
     def restore(self) -> None:
+        self._restored_claims = self._claims()
         self._slice, found = self.store.restore(self._slice, SLICE, self._settings.forgotten_after)
         self._say(found, "Jobs that nobody would have found and that are in line again")
 

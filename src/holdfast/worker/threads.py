@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from holdfast.clock import sleep
 from holdfast.stores.contract import Claimed
 from holdfast.worker import attempt
-from holdfast.worker.runners import End, Runner, call_in_context, cancel_in_backlog
+from holdfast.worker.runners import End, Runner, cancel_in_backlog
 
 logger = logging.getLogger("holdfast.worker")
 STANDSTILL = 0.003  # seconds without a job begun after which more threads are called
@@ -80,9 +80,7 @@ class ThreadRunner(Runner):
         call.began = clock()
         slot.call = call
         try:
-            handler = self.handlers[call.job_type]
-            arguments = handler.signature.convert(call.payload)
-            value = contextvars.copy_context().run(call_in_context, call, handler, arguments)
+            value = contextvars.copy_context().run(self.handlers[call.job_type].begin, call)
             seconds = clock() - call.began
             end: End = attempt.returned(call, value, seconds)
         except BaseException as error:

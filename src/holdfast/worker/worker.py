@@ -16,6 +16,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import structs
+
 from holdfast.clock import Clock, MovableClock, monotonic
 from holdfast.errors import Invalid, Unavailable
 from holdfast.jobs.job import Job
@@ -23,7 +25,7 @@ from holdfast.jobs.states import ALONE_AFTER
 from holdfast.stores.contract import Claimed, News, Report, Store, Turn, Want, WorkerJoin
 from holdfast.worker import attempt
 from holdfast.worker.hand import Hand
-from holdfast.worker.handler import Handler
+from holdfast.worker.handler import Handler, decode_answer
 from holdfast.worker.isolated import ProcessRunner
 from holdfast.worker.judge import Judge
 from holdfast.worker.lockfile import LockFile
@@ -36,6 +38,7 @@ from holdfast.worker.sweeper import Sweeper
 from holdfast.worker.threads import ThreadRunner
 
 logger = logging.getLogger("holdfast.worker")
+MOST_TIMEOUTS = 1000
 LONG_IN_BACKLOG = 1.0  # seconds after which a job claimed ahead and not begun is handed back
 
 
@@ -47,11 +50,13 @@ class Worker:
     ) -> None:
         self.settings = settings
         self.clock = clock
+        handlers = {name: handler for name, handler in handlers.items() if set(handler.labels) <= set(settings.labels)}
         self.types = tuple(sorted(handlers))
+        self._handlers = handlers
         self.id = 0
         self._store = store
         self._version = version
-        self._runs_on = {name: handler.runs_on for name, handler in handlers.items()}
+        self._runs_on = {name: handler.runs_on() for name, handler in handlers.items()}
         self._pump_count = settings.pumps or store.pumps
         self.judge = Judge(handlers, self._read, self._judged)
         self.hand = Hand(settings.concurrency, self._pump_count, self.judge)
@@ -63,6 +68,7 @@ class Worker:
         )
         self.runners: tuple[Runner, ...] = (self.loop, self.threads, self.processes)
         self.pumps: list[Pump] = []
+        self._timeouts: dict[float | None, float | None] = {}  # one number for all jobs with the same
         self._woken = threading.Event()
         self._stopping = threading.Event()
         self._ended = threading.Event()
@@ -203,15 +209,31 @@ class Worker:
     def hand_out(self, calls: Sequence[Claimed]) -> None:
         """Each job to the runner of its type; one that was lost again and again runs alone."""
         self.hand.take(calls)
+        if len(self._timeouts) > MOST_TIMEOUTS:
+            self._timeouts.clear()
         now = monotonic()
         groups: dict[str, list[Claimed]] = {"loop": [], "thread": [], "process": []}
         for call in calls:
-            call.claimed = now
+            call.began = now
             call.job_type = sys.intern(call.job_type)  # one text for all jobs of a type
-            groups["process" if call.losses >= ALONE_AFTER else self._runs_on[call.job_type]].append(call)
+            call.timeout = self._timeouts.setdefault(call.timeout, call.timeout)
+            way = self._runs_on[call.job_type] if call.answer is None else self._way_of_answer(call)
+            groups["process" if call.losses >= ALONE_AFTER else way].append(call)
         for runner, group in zip(self.runners, groups.values(), strict=True):
             if group:
                 runner.hand(group)
+
+    def _way_of_answer(self, call: Claimed) -> str:
+        """An answer that the job has waited for is for the response handler; one that came early is for later."""
+        assert call.answer is not None
+        answered = decode_answer(call.answer).due
+        if not answered:
+            call.answer = None
+        way = self._handlers[call.job_type].runs_on(answered)
+        if answered:
+            job = self.store.get(call.id)
+            call.job = structs.replace(job, source=None) if way == "process" or call.losses >= ALONE_AFTER else job
+        return way
 
     def offer(self, queue: str) -> Turn | None:
         """To an enqueue of this process: with nothing in hand, claim in its transaction."""

@@ -141,7 +141,8 @@ class PostgresStore(SqlStore):
         literals = {"queue_name": "'" + queue.name + "'"}
         for name in ("create_queue_table", "create_queue_key", "create_queue_check", "attach_queue", "refuse_truncate"):
             self._defined(name, literals, queue.table_name)
-        params = {"name": queue.name, "table_name": queue.table_name, "claim_order": queue.claim_order}
+        params: dict[str, Any] = {"name": queue.name, "table_name": queue.table_name, "throttler": queue.throttler}
+        params["claim_order"] = queue.claim_order
         self.run("add_queue", {**params, "declared_limit": queue.throttle_limit, "now": now})
 
     def _own_table(self, queue: QueueDeclared) -> None:
@@ -314,6 +315,8 @@ class PostgresStore(SqlStore):
             "throttle_factor",
             "timeout",
             "retries",
+            "timeout_named",
+            "retries_named",
             "expires_time",
             "payload",
         )
@@ -381,9 +384,8 @@ class PostgresStore(SqlStore):
     def _frame(self, new: NewJob, now: datetime) -> "Frame":
         at, closes = self.placed(new, now)
         zones = encode_json(new.time_windows).decode() if new.time_windows else None
-        middle = line(
-            now, new.retry_of, new.priority, new.throttle_factor, new.timeout, new.retries, zones, new.expires_time
-        )
+        options = (new.retry_of, new.priority, new.throttle_factor, new.timeout, new.retries)
+        middle = line(now, *options, new.timeout_named, new.retries_named, zones, new.expires_time)
         major, minor = self.rank(new.queue, new.priority, at)
         due = at <= now
         return Frame(
@@ -594,10 +596,10 @@ def claimed_of(cursor: psycopg.Cursor[Any], queue: str, by_time: bool) -> list[C
     """The claimed jobs in claim order; UPDATE … RETURNING gives none."""
     rows = cursor.fetchall()
     rows.sort(key=BY_TIME if by_time else BY_PRIORITY)
-    return [Claimed(queue, row[9], *row[:7]) for row in rows]
+    return [Claimed(queue, row[11], *row[:9]) for row in rows]
 
 
-BY_PRIORITY, BY_TIME = itemgetter(7, 8, 0), itemgetter(8, 7, 0)
+BY_PRIORITY, BY_TIME = itemgetter(9, 10, 0), itemgetter(10, 9, 0)
 
 
 def is_plain(new: NewJob) -> bool:

@@ -128,7 +128,8 @@ class SqliteStore(SqlStore):
         literals = {"queue_name": "'" + queue.name + "'"}
         for name in ("create_queue_table", *LAW):
             self._cursor.execute(queryfile.fill(STATEMENTS[name], self.instance, queue.table_name, literals))
-        params = {"name": queue.name, "table_name": queue.table_name, "claim_order": queue.claim_order}
+        params: dict[str, Any] = {"name": queue.name, "table_name": queue.table_name, "throttler": queue.throttler}
+        params["claim_order"] = queue.claim_order
         self.run("add_queue", {**params, "declared_limit": queue.throttle_limit, "now": self.time(now)})
         self._make_job_view()
 
@@ -338,12 +339,13 @@ class SqliteStore(SqlStore):
         stamp, shuts = microseconds(now), self.time(closes)
         zones = encode_json(new.time_windows).decode() if new.time_windows else None
         options = (new.retry_of, new.priority, new.throttle_factor, new.timeout, new.retries)
+        named = (new.timeout_named, new.retries_named)
         due = at <= now
         return Frame(
             job=self.job_added(new, 0, now, at),
             due=due,
             at=microseconds(at),
-            middle=(stamp, *options, zones, self.time(new.expires_time)),
+            middle=(stamp, *options, *named, zones, self.time(new.expires_time)),
             before_id=(new.queue, *self.rank(new.queue, new.priority, at)),
             after_id=(new.job_type, new.throttle_factor, shuts, stamp) if due else (new.queue, shuts),
         )

@@ -9,6 +9,7 @@ create table {queue} (
   claim_order text not null check (claim_order in ('priority', 'schedule')),
   declared_limit float8 not null,
   set_limit float8,
+  throttler text, -- as JSON, where the code declares one
   paused boolean not null default false,
   create_time timestamptz not null
 );
@@ -21,6 +22,8 @@ create table {type} (
   default_throttle_factor float8 not null,
   default_time_windows text not null,
   default_retries int,
+  timeout_named boolean not null default false,
+  retries_named boolean not null default false,
   retry text,
   on_crash text not null check (on_crash in ('rerun', 'timeout')),
   max_crashes int,
@@ -43,6 +46,8 @@ create table {job} (
   throttle_factor float8 not null check (throttle_factor >= 0),
   timeout float8,
   retries int,
+  timeout_named boolean not null default false, -- somebody asked for it; else it is the default
+  retries_named boolean not null default false,
   time_windows text,
   expires_time timestamptz,
   payload text not null,
@@ -58,6 +63,11 @@ create table {job} (
   failures int not null default 0,
   losses int not null default 0,
   crashes int not null default 0,
+  deadline_time timestamptz, -- of a job that waits for an answer
+  answer text, -- from outside, kept until the job waits for it
+  checkpoint text,
+  progress float8,
+  progress_text text,
   execution_time float8,
   total_time float8 not null default 0,
   worker bigint,
@@ -176,8 +186,11 @@ create table {lease} (
   pump int not null default 0,
   factor float8, -- of the one job in it, on a queue with a limit
   deadline_time timestamptz,
+  job bigint, -- the one that waits for an answer
   ids bigint[] not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off);
+
+create index on {lease} (job) where job is not null;
 
 create table {worker} (
   id bigint generated always as identity primary key,

@@ -1,9 +1,10 @@
 -- name: add_one
 -- One job that is due now and has no key: one statement, one round trip.
 with new as (
-  insert into {queue_table} (queue, job_type, create_time, retry_of, priority, throttle_factor, timeout, retries, expires_time, payload,
-    scheduled_run_time, update_time)
-  select :queue, :job_type, t.now, :retry_of, :priority, :throttle_factor, :timeout, :retries, :expires_time, :payload, t.now, t.now
+  insert into {queue_table} (queue, job_type, create_time, retry_of, priority, throttle_factor, timeout, retries, timeout_named, retries_named,
+    expires_time, payload, scheduled_run_time, update_time)
+  select :queue, :job_type, t.now, :retry_of, :priority, :throttle_factor, :timeout, :retries, :timeout_named, :retries_named,
+    :expires_time, :payload, t.now, t.now
   from (select coalesce(:now::timestamptz, statement_timestamp()) as now) t, {queue} q
   where q.name = :queue and (coalesce(q.set_limit, q.declared_limit) < 1 or :throttle_factor <= coalesce(q.set_limit, q.declared_limit))
   returning id, create_time),
@@ -22,13 +23,16 @@ select array(select nextval({job_id_text}) from generate_series(1, :count::int))
 -- Which of these jobs get their keys. A key that another transaction is just taking is waited for.
 insert into {key} (job_type, job_key, id) select * from unnest(:types::text[], :keys::text[], :ids::bigint[]) on conflict do nothing returning id;
 
+-- name: key_holder
+select id from {key} where job_type = :job_type and job_key = :job_key;
+
 -- name: key_holders
 select k.job_type, k.job_key, k.id from unnest(:types::text[], :keys::text[]) p (job_type, job_key)
 join {key} k on k.job_type = p.job_type and k.job_key = p.job_key;
 
 -- name: copy_jobs
-copy {queue_table} (id, queue, job_type, job_key, create_time, retry_of, priority, throttle_factor, timeout, retries, time_windows, expires_time, payload,
-  scheduled_run_time, update_time) from stdin;
+copy {queue_table} (id, queue, job_type, job_key, create_time, retry_of, priority, throttle_factor, timeout, retries, timeout_named, retries_named, time_windows,
+  expires_time, payload, scheduled_run_time, update_time) from stdin;
 
 -- name: copy_ready
 copy {ready} (queue, major, minor, id, job_type, throttle_factor, closes_time, ready_time) from stdin;
@@ -49,7 +53,7 @@ insert into {waiting} (wake_time, id, queue, closes_time) values (:wake_time, :i
 -- name: replace_job
 -- `on_duplicate="replace"`: only while nobody has begun (Q5).
 update {queue_table} set payload = :payload, priority = :priority, throttle_factor = :throttle_factor, timeout = :timeout, retries = :retries,
-  time_windows = :time_windows, expires_time = :expires_time, scheduled_run_time = :scheduled_run_time, update_time = :now
+  timeout_named = :timeout_named, retries_named = :retries_named, time_windows = :time_windows, expires_time = :expires_time, scheduled_run_time = :scheduled_run_time, update_time = :now
 where id = :id and state = 'initial';
 
 -- name: drop_ready

@@ -31,7 +31,8 @@ with head as (
     start_time = coalesce(:now::timestamptz, statement_timestamp()), update_time = coalesce(:now::timestamptz, statement_timestamp())
   where j.id = any(array(select id from taken)) and (j.state in ('initial', 'error') or j.situation = 'loose')
     and j.scheduled_run_time <= coalesce(:now::timestamptz, statement_timestamp())
-  returning j.id, j.attempt, j.job_type, j.job_key, j.payload, j.timeout, j.losses, j.priority, date_part('epoch', j.scheduled_run_time) as wanted),
+  returning j.id, j.attempt, j.job_type, j.job_key, j.payload, j.timeout, j.losses, j.answer, j.checkpoint, j.priority,
+    date_part('epoch', j.scheduled_run_time) as wanted),
  lease as (
   insert into {lease} (queue, worker, pump, ids) select :queue, :worker, :pump, array_agg(id) from started having count(*) > 0 returning id)
 select started.*, (select id from lease) from started;
@@ -41,6 +42,7 @@ select started.*, (select id from lease) from started;
 update {queue_table} set state = :state, situation = :situation, attempt = :to_attempt, outcome = :outcome, error = coalesce(:error::text, error),
   result = coalesce(:result::text, result), payload = coalesce(:payload::text, payload), failures = :failures, losses = :losses, crashes = :crashes,
   scheduled_run_time = coalesce(:scheduled_run_time::timestamptz, scheduled_run_time), worker = :worker,
+  deadline_time = :deadline_time, answer = case when :keep_answer then answer else :answer end,
   end_time = :end_time, execution_time = coalesce(:seconds::float8, execution_time), total_time = total_time + coalesce(:seconds::float8, 0), update_time = :now
 where id = :id and state = :was and attempt = :attempt and situation is not distinct from :situation_was::text;
 
@@ -98,6 +100,17 @@ insert into {ended} (end_time, queue, ids) values (:now, :queue, :ids);
 -- Held by nobody until a deadline: a lost job under on_crash="timeout".
 insert into {lease} (queue, deadline_time, ids) values (:queue, :deadline, :ids);
 
+-- name: lease_wait
+-- Of a job that waits for an answer: it counts against the limit, and no worker has it.
+insert into {lease} (queue, factor, deadline_time, job, ids) values (:queue, :factor, :deadline, :job, :ids);
+
+-- name: drop_wait
+delete from {lease} where job = :job;
+
+-- name: keep_answer
+-- It came before the job waits. The first one wins (R3).
+update {queue_table} set answer = :answer, update_time = :now where id = :id and state <> 'final' and answer is null;
+
 -- name: drop_lease
 delete from {lease} where id = :id;
 
@@ -135,9 +148,10 @@ with taken as (
   update {queue_table} j set state = 'running', situation = 'held', attempt = j.attempt + 1, worker = :worker, start_time = :now, update_time = :now,
     error = 'NONE'
   where j.id = any(array(select id from taken)) and (j.state in ('initial', 'error') or j.situation = 'loose') and j.scheduled_run_time <= :now
-  returning j.id, j.attempt, j.job_type, j.job_key, j.payload, j.timeout, j.losses, j.priority, j.scheduled_run_time, j.throttle_factor),
+  returning j.id, j.attempt, j.job_type, j.job_key, j.payload, j.timeout, j.losses, j.answer, j.checkpoint, j.priority,
+    j.scheduled_run_time, j.throttle_factor),
  numbered as (select started.*, nextval({lease_id_seq_text}) as lease from started),
  leased as (
   insert into {lease} (id, queue, worker, pump, factor, ids) overriding system value
   select lease, :queue, :worker, :pump, throttle_factor, array[id] from numbered)
-select id, attempt, job_type, job_key, payload, timeout, losses, priority, date_part('epoch', scheduled_run_time), lease from numbered;
+select id, attempt, job_type, job_key, payload, timeout, losses, answer, checkpoint, priority, date_part('epoch', scheduled_run_time), lease from numbered;

@@ -90,9 +90,14 @@ where j.id > :after and j.id <= :upto and j.state <> 'final' and j.update_time <
   and not exists (select 1 from {parked} p where p.job_type = j.job_type and p.id = j.id)
   and not exists (select 1 from {undecided} u where u.job_type = j.job_type and u.id = j.id);
 
+-- name: unleased_waits
+-- Jobs of an id range that wait for an answer and have lost the lease with their deadline.
+select j.* from {queue_table} j where j.id > :after and j.id <= :upto and j.situation = 'waiting' and j.update_time < :before
+  and not exists (select 1 from {lease} l where l.job = j.id);
+
 -- name: held_rows
 -- Held jobs of an id range, to be compared with the leases.
-select id, attempt from {queue_table} where id > :after and id <= :upto and situation = 'held' and update_time < :before;
+select * from {queue_table} where id > :after and id <= :upto and situation = 'held' and update_time < :before;
 
 -- name: leased_ids
 select unnest(ids) as id from {lease};

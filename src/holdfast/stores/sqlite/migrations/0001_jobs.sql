@@ -10,6 +10,7 @@ create table {queue} (
   claim_order text not null check (claim_order in ('priority', 'schedule')),
   declared_limit real not null,
   set_limit real,
+  throttler text, -- as JSON, where the code declares one
   paused integer not null default 0,
   create_time integer not null
 ) strict, without rowid;
@@ -22,6 +23,8 @@ create table {type} (
   default_throttle_factor real not null,
   default_time_windows text not null,
   default_retries integer,
+  timeout_named integer not null default 0,
+  retries_named integer not null default 0,
   retry text,
   on_crash text not null check (on_crash in ('rerun', 'timeout')),
   max_crashes integer,
@@ -88,8 +91,10 @@ create table {lease} (
   pump integer not null default 0,
   factor real, -- of the one job in it, on a queue with a limit
   deadline_time integer,
+  job integer, -- the one that waits for an answer
   ids text not null
 ) strict;
+create index {lease_job} on {lease} (job) where job is not null;
 
 create table {worker} (
   id integer primary key autoincrement,
@@ -174,6 +179,8 @@ create table {archive} (
   throttle_factor real not null,
   timeout real,
   retries integer,
+  timeout_named integer not null,
+  retries_named integer not null,
   time_windows text,
   expires_time integer,
   payload text not null,
@@ -188,6 +195,11 @@ create table {archive} (
   failures integer not null,
   losses integer not null,
   crashes integer not null,
+  deadline_time integer,
+  answer text,
+  checkpoint text,
+  progress real,
+  progress_text text,
   execution_time real,
   total_time real not null,
   worker integer,

@@ -2,6 +2,9 @@
 -- The last of :count new ids.
 update {sequence} set last = last + :count returning last;
 
+-- name: key_holder
+select id from {key} where job_type = :job_type and job_key = :job_key;
+
 -- name: key_holders
 -- Which living jobs hold these (type, key) pairs.
 select k.job_type, k.job_key, k.id from json_each(:pairs) p
@@ -9,9 +12,9 @@ join {key} k on k.job_type = p.value ->> 0 and k.job_key = p.value ->> 1;
 
 -- name: add_job
 -- Positional: this is the statement of every enqueue.
-insert into {queue_table} (id, job_type, job_key, create_time, retry_of, priority, throttle_factor, timeout, retries, time_windows, expires_time, payload,
-  scheduled_run_time, update_time)
-values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?4);
+insert into {queue_table} (id, job_type, job_key, create_time, retry_of, priority, throttle_factor, timeout, retries, timeout_named, retries_named, time_windows,
+  expires_time, payload, scheduled_run_time, update_time)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?4);
 
 -- name: add_ready
 insert into {ready} (queue, major, minor, id, job_type, throttle_factor, closes_time, ready_time) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
@@ -30,7 +33,7 @@ insert into {waiting} (wake_time, id, queue, closes_time) values (:wake_time, :i
 -- name: replace_job
 -- `on_duplicate="replace"`: only while nobody has begun (Q5).
 update {queue_table} set payload = :payload, priority = :priority, throttle_factor = :throttle_factor, timeout = :timeout, retries = :retries,
-  time_windows = :time_windows, expires_time = :expires_time, scheduled_run_time = :scheduled_run_time, update_time = :now
+  timeout_named = :timeout_named, retries_named = :retries_named, time_windows = :time_windows, expires_time = :expires_time, scheduled_run_time = :scheduled_run_time, update_time = :now
 where id = :id and state = 'initial';
 
 -- name: drop_ready

@@ -1,13 +1,14 @@
 -- name: queues
 -- Every queue of the instance.
-select name, table_name, claim_order, declared_limit, set_limit, paused from {queue} order by name;
+select name, table_name, claim_order, declared_limit, throttler, set_limit, paused from {queue} order by name;
 
 -- name: add_queue
-insert into {queue} (name, table_name, claim_order, declared_limit, create_time) values (:name, :table_name, :claim_order, :declared_limit, :now);
+insert into {queue} (name, table_name, claim_order, declared_limit, throttler, create_time)
+values (:name, :table_name, :claim_order, :declared_limit, :throttler, :now);
 
 -- name: change_queue
 -- What the code declares; what an operator set stays (Q2).
-update {queue} set claim_order = :claim_order, declared_limit = :declared_limit where name = :name;
+update {queue} set claim_order = :claim_order, declared_limit = :declared_limit, throttler = :throttler where name = :name;
 
 -- name: pause_queue
 update {queue} set paused = :paused where name = :name;
@@ -32,6 +33,8 @@ create table {queue_table} (
   throttle_factor real not null check (throttle_factor >= 0),
   timeout real,
   retries integer,
+  timeout_named integer not null default 0, -- somebody asked for it; else it is the default
+  retries_named integer not null default 0,
   time_windows text,
   expires_time integer,
   payload text not null,
@@ -46,6 +49,11 @@ create table {queue_table} (
   failures integer not null default 0,
   losses integer not null default 0,
   crashes integer not null default 0,
+  deadline_time integer, -- of a job that waits for an answer
+  answer text, -- from outside, kept until the job waits for it
+  checkpoint text,
+  progress real,
+  progress_text text,
   execution_time real,
   total_time real not null default 0,
   worker integer,
@@ -145,19 +153,19 @@ end;
 select * from {type} order by job_type;
 
 -- name: put_type
-insert into {type} (job_type, queue, default_timeout, default_priority, default_throttle_factor, default_time_windows, default_retries, retry, on_crash,
+insert into {type} (job_type, queue, default_timeout, default_priority, default_throttle_factor, default_time_windows, default_retries, timeout_named, retries_named, retry, on_crash,
   max_crashes, has_handler, has_retry_handler, has_response_handler, schema, labels, update_time)
-values (:job_type, :queue, :default_timeout, :default_priority, :default_throttle_factor, :default_time_windows, :default_retries, :retry, :on_crash,
+values (:job_type, :queue, :default_timeout, :default_priority, :default_throttle_factor, :default_time_windows, :default_retries, :timeout_named, :retries_named, :retry, :on_crash,
   :max_crashes, :has_handler, :has_retry_handler, :has_response_handler, :schema, :labels, :now)
 on conflict (job_type) do update set queue = excluded.queue, default_timeout = excluded.default_timeout, default_priority = excluded.default_priority,
   default_throttle_factor = excluded.default_throttle_factor, default_time_windows = excluded.default_time_windows,
-  default_retries = excluded.default_retries, retry = excluded.retry, on_crash = excluded.on_crash, max_crashes = excluded.max_crashes,
+  default_retries = excluded.default_retries, timeout_named = excluded.timeout_named, retries_named = excluded.retries_named, retry = excluded.retry, on_crash = excluded.on_crash, max_crashes = excluded.max_crashes,
   has_handler = excluded.has_handler, has_retry_handler = excluded.has_retry_handler, has_response_handler = excluded.has_response_handler,
   schema = excluded.schema, labels = excluded.labels, update_time = excluded.update_time;
 
 -- name: add_type
 -- A type met for the first time by creating a job of it by name (Q3).
-insert into {type} (job_type, queue, default_timeout, default_priority, default_throttle_factor, default_time_windows, default_retries, retry, on_crash,
+insert into {type} (job_type, queue, default_timeout, default_priority, default_throttle_factor, default_time_windows, default_retries, timeout_named, retries_named, retry, on_crash,
   max_crashes, has_handler, has_retry_handler, has_response_handler, schema, labels, update_time)
-values (:job_type, :queue, 30, 100, 1, '[]', 3, null, 'rerun', 3, 0, 0, 0, null, '[]', :now)
+values (:job_type, :queue, 30, 100, 1, '[]', 3, 0, 0, null, 'rerun', 3, 0, 0, 0, null, '[]', :now)
 on conflict (job_type) do nothing;

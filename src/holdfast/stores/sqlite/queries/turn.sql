@@ -25,7 +25,7 @@ delete from {ready} where queue = ?1 and major = ?2 and minor = ?3 and id = ?4;
 -- Enter running. The row is looked at again: a hint that was wrong is gone and starts nothing.
 update {queue_table} set state = 'running', situation = 'held', attempt = attempt + 1, worker = ?1, start_time = ?2, update_time = ?2, error = 'NONE'
 where id in (select value from json_each(?3)) and (state in ('initial', 'error') or situation = 'loose') and scheduled_run_time <= ?2
-returning id, attempt, job_type, job_key, payload, timeout, losses;
+returning id, attempt, job_type, job_key, payload, timeout, losses, answer, checkpoint;
 
 -- name: add_lease
 insert into {lease} (queue, worker, pump, factor, deadline_time, ids) values (?1, ?2, ?3, ?4, ?5, ?6) returning id;
@@ -35,6 +35,7 @@ insert into {lease} (queue, worker, pump, factor, deadline_time, ids) values (?1
 update {queue_table} set state = :state, situation = :situation, attempt = :to_attempt, outcome = :outcome, error = coalesce(:error, error),
   result = coalesce(:result, result), payload = coalesce(:payload, payload), failures = :failures, losses = :losses, crashes = :crashes,
   scheduled_run_time = coalesce(:scheduled_run_time, scheduled_run_time), worker = :worker,
+  deadline_time = :deadline_time, answer = case when :keep_answer then answer else :answer end,
   end_time = :end_time, execution_time = coalesce(:seconds, execution_time), total_time = total_time + coalesce(:seconds, 0), update_time = :now
 where id = :id and state = :was and attempt = :attempt and situation is :situation_was;
 
@@ -88,6 +89,17 @@ insert into {ended} (end_time, queue, ids) values (:now, :queue, :ids);
 -- name: lease_until
 -- Held by nobody until a deadline: a lost job under on_crash="timeout".
 insert into {lease} (queue, deadline_time, ids) values (:queue, :deadline, :ids);
+
+-- name: lease_wait
+-- Of a job that waits for an answer: it counts against the limit, and no worker has it.
+insert into {lease} (queue, factor, deadline_time, job, ids) values (:queue, :factor, :deadline, :job, :ids);
+
+-- name: drop_wait
+delete from {lease} where job = :job;
+
+-- name: keep_answer
+-- It came before the job waits. The first one wins (R3).
+update {queue_table} set answer = :answer, update_time = :now where id = :id and state <> 'final' and answer is null;
 
 -- name: drop_lease
 delete from {lease} where id = :id;

@@ -1,0 +1,396 @@
+"""R3, R4: a job that waits is ended from outside; every order in which an answer and something else can come."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from holdfast import Conflict, NotFound
+from holdfast.clock import MovableClock
+from holdfast.jobs.job import Answer, JobError, Situation
+from holdfast.jobs.states import Raised, Waited
+from holdfast.stores.contract import Claimed, Done, NewJob, Store
+from tests.by_hand import WorkerByHand, declare, error
+from tests.invariants import Invariants
+from tests.raw_sql import RawSql
+
+pytestmark = pytest.mark.claim("R3")
+YES = Answer('{"ok":true}')
+NO = Answer(error=JobError("Failed", "the bank says no", "failed"))
+BROKEN = Answer(error=JobError("Failed", "the bank fell over", "failed"), retry=True)
+
+
+def waiting(
+    store: Store, worker: WorkerByHand, key: str | None = "k", wait: Waited | None = None, **options: Any
+) -> Claimed:
+    """A job that waits for its answer."""
+    (job,) = store.add([NewJob("mail", "send", "{}", job_key=key, **options)])
+    call = next(call for call in worker.claim(10) if call.id == job.id)
+    assert worker.tell(call, wait or Waited(0.5)) is not None
+    return call
+
+
+@pytest.fixture
+def worker(store: Store) -> WorkerByHand:
+    return WorkerByHand(store)
+
+
+def test_a_job_that_waits_is_running_and_bound_to_no_worker(store: Store, worker: WorkerByHand) -> None:
+    call = waiting(store, worker)
+    job = store.get(call.id)
+    assert (job.state, job.situation, job.worker, job.attempt) == ("running", "waiting", None, 1)
+    assert worker.claim(10) == []
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+def test_it_is_completed_by_key_or_by_id(store: Store, worker: WorkerByHand, by_id: bool) -> None:
+    call = waiting(store, worker)
+    job = store.answer(call.id if by_id else ("send", "k"), YES, "ann")
+    assert (job.state, job.outcome, job.result, job.attempt, job.execution_time) == (
+        "final",
+        "success",
+        {"ok": True},
+        1,
+        0.5,
+    )
+    last = store.history(call.id)[-1]
+    assert (last.from_state, last.to_state, last.cause, last.actor) == ("running", "final", "success", "ann")
+
+
+def test_to_fail_it_is_as_to_raise_failed(store: Store, worker: WorkerByHand) -> None:
+    call = waiting(store, worker)
+    job = store.answer(("send", "k"), NO, "ann")
+    assert (job.outcome, str(job.error), job.failures) == ("failed", "the bank says no", 0)
+    moves = [(move.from_state, move.to_state, move.actor) for move in store.history(call.id)[-2:]]
+    assert moves == [("running", "error", "ann"), ("error", "final", "ann")]
+
+
+@pytest.mark.claim("R5")
+def test_to_fail_it_with_retry_is_as_an_exception(store: Store, worker: WorkerByHand, clock: MovableClock) -> None:
+    call = waiting(store, worker)
+    job = store.answer(call.id, BROKEN, "ann")
+    assert (job.state, job.failures, job.error and job.error.kind) == ("error", 1, "exception")
+    clock.advance(2)
+    again = worker.claim_one()
+    assert (again.id, again.attempt, again.answer) == (call.id, 2, None)
+    worker.tell(again, Waited())
+    assert store.get(call.id).situation is Situation.WAITING  # it waits for an answer of its own
+
+
+def bring(store: Store, worker: WorkerByHand, where: str) -> int:
+    """A job that does not wait yet."""
+    (job,) = store.add([NewJob("mail", "send", "{}", job_key="k")])
+    if where != "initial":
+        call = worker.claim_one()
+        if where == "error":
+            worker.fail(call, retry_delay=5.0)
+        elif where == "loose":
+            worker.hand_back(call)
+    return job.id
+
+
+@pytest.mark.parametrize("where", ["initial", "held", "loose", "error"])
+def test_an_answer_that_comes_early_is_kept_until_the_job_waits(
+    store: Store, worker: WorkerByHand, clock: MovableClock, where: str
+) -> None:
+    job_id = bring(store, worker, where)
+    before = store.get(job_id)
+    kept = store.answer(job_id, YES, "ann")
+    assert (kept.state, kept.situation, kept.attempt) == (before.state, before.situation, before.attempt)
+    with pytest.raises(Conflict, match="first one counts"):
+        store.answer(("send", "k"), NO, "bob")
+    clock.advance(10)
+    held = Claimed("mail", 0, job_id, 1, "send", "k", "{}", 30, 0)
+    call = held if where == "held" else worker.claim_one()
+    worker.fail(call, retry_delay=1.0)  # it survives retries
+    clock.advance(10)
+    worker.tell(worker.claim_one(), Waited(0.5))
+    job = store.get(job_id)
+    assert (job.state, job.outcome, job.result) == ("final", "success", {"ok": True})
+    told = [(move.cause, move.actor) for move in store.history(job_id)]
+    assert ("answer kept", "ann") in told
+    assert "answer unused" not in [cause for cause, _ in told]
+
+
+def test_an_early_answer_to_a_job_that_ends_without_waiting_is_shown_as_unused(
+    store: Store, worker: WorkerByHand
+) -> None:
+    job_id = bring(store, worker, "initial")
+    store.answer(job_id, YES, "ann")
+    worker.succeed(worker.claim_one(), result="7")
+    assert store.get(job_id).result == 7
+    assert [move.cause for move in store.history(job_id)] == [
+        "enqueued",
+        "answer kept",
+        "claimed",
+        "success",
+        "answer unused",
+    ]
+
+
+def test_an_answer_to_a_final_job_is_a_conflict_and_to_none_is_not_found(store: Store, worker: WorkerByHand) -> None:
+    call = waiting(store, worker)
+    store.answer(call.id, YES, "ann")
+    before = store.get(call.id)
+    for which in (call.id, ("send", "k")):
+        with pytest.raises(Conflict, match="final"):
+            store.answer(which, NO, "bob")
+    for which in (call.id + 1000, ("send", "other"), ("nobody", "k")):
+        with pytest.raises(NotFound):
+            store.answer(which, YES, "bob")
+    assert store.get(call.id) == before
+
+
+def test_the_newest_job_of_a_key_is_meant(store: Store, worker: WorkerByHand) -> None:
+    first = waiting(store, worker)
+    store.answer(("send", "k"), YES, "ann")
+    second = waiting(store, worker)
+    assert store.answer(("send", "k"), NO, "ann").id == second.id
+    assert store.get(first.id).outcome == "success"
+
+
+def test_an_archived_job_takes_no_answer(store: Store, worker: WorkerByHand, clock: MovableClock) -> None:
+    call = waiting(store, worker)
+    store.answer(call.id, YES, "ann")
+    clock.advance(100)
+    store.archive(60)
+    for which in (call.id, ("send", "k")):
+        with pytest.raises(Conflict, match="final"):
+            store.answer(which, NO, "bob")
+
+
+@pytest.mark.claim("R4")
+def test_a_wait_ends_after_24_hours_where_nobody_names_a_time(
+    store: Store, worker: WorkerByHand, clock: MovableClock
+) -> None:
+    call = waiting(store, worker)
+    clock.advance(86_000)
+    store.end_overdue()
+    assert store.get(call.id).state == "running"
+    clock.advance(500)
+    store.end_overdue()
+    job = store.get(call.id)
+    assert (job.state, job.outcome, job.error and job.error.kind) == ("final", "error", "timeout")  # not retried
+    with pytest.raises(Conflict):
+        store.answer(call.id, YES, "ann")
+
+
+@pytest.mark.claim("R4")
+def test_a_named_timeout_covers_the_wait_too(store: Store, worker: WorkerByHand, clock: MovableClock) -> None:
+    call = waiting(store, worker, timeout=60.0, timeout_named=True)
+    assert (store.end_overdue() or 0) == pytest.approx(60, abs=1)
+    clock.advance(61)
+    store.end_overdue()
+    assert store.get(call.id).outcome == "error"
+
+
+@pytest.mark.claim("R4")
+def test_a_wait_of_its_own_length_counts_from_the_return(
+    store: Store, worker: WorkerByHand, clock: MovableClock
+) -> None:
+    (job,) = store.add([NewJob("mail", "send", "{}", timeout=60.0, timeout_named=True)])
+    call = worker.claim_one()
+    clock.advance(50)
+    worker.tell(call, Waited(50.0, 100.0, True))
+    clock.advance(90)
+    store.end_overdue()
+    assert store.get(job.id).state == "running"
+    clock.advance(11)
+    store.end_overdue()
+    assert store.get(job.id).outcome == "error"
+
+
+@pytest.mark.claim("R4")
+def test_a_wait_without_limit_never_ends_by_itself(store: Store, worker: WorkerByHand, clock: MovableClock) -> None:
+    call = waiting(store, worker, wait=Waited(0.1, None, True))
+    clock.advance(10 * 365 * 86_400)
+    assert store.end_overdue() is None
+    assert store.answer(call.id, YES, "ann").outcome == "success"
+
+
+@pytest.mark.claim("R4", "R5")
+def test_a_wait_that_times_out_is_retried_if_retries_are_named(
+    store: Store, worker: WorkerByHand, clock: MovableClock
+) -> None:
+    call = waiting(store, worker, retries=1, retries_named=True)
+    clock.advance(86_401)
+    store.end_overdue()
+    assert (store.get(call.id).state, store.get(call.id).failures) == ("error", 1)
+    again = worker.claim_one()
+    assert (again.id, again.attempt) == (call.id, 2)
+
+
+@pytest.mark.claim("R4", "R5")
+def test_a_wait_that_times_out_goes_to_the_retry_handler(store: Store, clock: MovableClock) -> None:
+    declare(store, "ask", has_retry_handler=True)
+    worker = WorkerByHand(store, ("ask",))
+    (job,) = store.add([NewJob("mail", "ask", "{}")])
+    worker.tell(worker.claim_one(), Waited())
+    clock.advance(86_401)
+    store.end_overdue()
+    assert (store.get(job.id).state, store.undecided(("ask",))) == ("error", [job.id])
+
+
+@pytest.mark.claim("W3")
+def test_a_job_that_waits_counts_against_the_limit_until_it_is_answered(store: Store, worker: WorkerByHand) -> None:
+    store.limit("mail", 1, "ann")
+    call = waiting(store, worker)
+    (other,) = store.add([NewJob("mail", "send", "{}")])
+    assert worker.claim(10) == []
+    store.answer(call.id, YES, "ann")
+    assert worker.claim_one().id == other.id
+
+
+@pytest.mark.claim("W3", "C4")
+def test_a_wait_whose_lease_was_lost_gets_it_back(
+    store: Store, worker: WorkerByHand, clock: MovableClock, sql: RawSql
+) -> None:
+    call = waiting(store, worker, timeout=60.0, timeout_named=True)
+    sql("delete from {lease}")
+    assert store.end_overdue() is None
+    assert store.restore(0, 1000, -1)[1] == 1
+    clock.advance(61)
+    store.end_overdue()
+    assert store.get(call.id).outcome == "error"
+
+
+@pytest.mark.claim("J10")
+def test_to_abort_a_job_that_waits_ends_it_at_once(store: Store, worker: WorkerByHand) -> None:
+    call = waiting(store, worker)
+    assert store.abort(call.id, "ann").outcome == "aborted"
+    with pytest.raises(Conflict):
+        store.answer(call.id, YES, "bob")
+    assert store.end_overdue() is None  # nothing is left of the wait
+
+
+@pytest.mark.claim("J10", "J5")
+def test_an_answer_to_a_job_that_is_being_aborted_is_kept_and_the_abort_wins(
+    store: Store, worker: WorkerByHand
+) -> None:
+    job_id = bring(store, worker, "held")
+    store.abort(job_id, "ann")
+    store.answer(job_id, YES, "bob")
+    call = Claimed("mail", 0, job_id, 1, "send", "k", "{}", 30, 0)
+    worker.tell(call, Waited())
+    assert store.get(job_id).outcome == "aborted"
+    assert store.history(job_id)[-1].cause == "answer unused"
+
+
+@pytest.mark.claim("C3")
+def test_an_answer_to_a_job_that_is_being_recovered_is_kept(store: Store, worker: WorkerByHand) -> None:
+    job_id = bring(store, worker, "held")
+    second = WorkerByHand(store)
+    store.lose(worker.id)
+    store.answer(job_id, YES, "ann")
+    call = second.claim_one()
+    assert (call.id, call.attempt) == (job_id, 2)
+    second.tell(call, Waited())
+    assert store.get(job_id).result == {"ok": True}
+    late = Claimed("mail", 0, job_id, 1, "send", "k", "{}", 30, 0)
+    assert worker.tell(late, Waited()) is None  # the first attempt is stale
+
+
+@pytest.mark.claim("C3")
+def test_a_worker_that_is_lost_does_not_take_what_waits_with_it(store: Store, worker: WorkerByHand) -> None:
+    call = waiting(store, worker)
+    store.lose(worker.id)
+    assert store.get(call.id).situation is Situation.WAITING
+    assert store.answer(call.id, YES, "ann").outcome == "success"
+
+
+@pytest.fixture
+def asking(store: Store) -> WorkerByHand:
+    """A worker for a type that has a response handler."""
+    declare(store, "ask", has_response_handler=True)
+    return WorkerByHand(store, ("ask",))
+
+
+def test_an_answer_makes_the_job_loose_and_a_new_attempt_is_for_the_response_handler(
+    store: Store, asking: WorkerByHand
+) -> None:
+    (job,) = store.add([NewJob("mail", "ask", "{}", job_key="k")])
+    asking.tell(asking.claim_one(), Waited(0.5))
+    answered = store.answer(("ask", "k"), YES, "ann")
+    assert (answered.state, answered.situation, answered.attempt) == ("running", "loose", 1)
+    with pytest.raises(Conflict, match="first one counts"):
+        store.answer(("ask", "k"), NO, "bob")
+    call = asking.claim_one()
+    assert (call.id, call.attempt, call.answer) == (
+        job.id,
+        2,
+        '{"result":"{\\"ok\\":true}","error":null,"retry":false,"due":true}',
+    )
+    asking.succeed(call, result="8")
+    assert store.get(job.id).result == 8
+    ends = [(each.attempt, each.outcome) for each in store.attempts(job.id)]
+    assert ends == [(1, "answered"), (2, "success")]
+
+
+def test_an_early_answer_goes_to_the_response_handler_when_the_job_waits(store: Store, asking: WorkerByHand) -> None:
+    (job,) = store.add([NewJob("mail", "ask", "{}")])
+    call = asking.claim_one()
+    store.answer(job.id, NO, "ann")
+    asking.tell(call, Waited(0.5))
+    again = asking.claim_one()
+    assert again.answer is not None
+    assert "the bank says no" in again.answer
+
+
+def test_the_response_handler_is_called_again_after_a_crash_or_a_retry(
+    store: Store, asking: WorkerByHand, clock: MovableClock
+) -> None:
+    (job,) = store.add([NewJob("mail", "ask", "{}")])
+    asking.tell(asking.claim_one(), Waited())
+    store.answer(job.id, YES, "ann")
+    first = asking.claim_one()
+    asking.fail(first)
+    clock.advance(5)
+    second = asking.claim_one()
+    other = WorkerByHand(store, ("ask",))
+    store.lose(asking.id)
+    third = other.claim_one()
+    assert [call.attempt for call in (first, second, third)] == [2, 3, 4]
+    assert first.answer == second.answer == third.answer
+    assert first.answer is not None
+
+
+def test_a_response_handler_may_wait_for_another_answer(store: Store, asking: WorkerByHand) -> None:
+    (job,) = store.add([NewJob("mail", "ask", "{}")])
+    asking.tell(asking.claim_one(), Waited())
+    store.answer(job.id, YES, "ann")
+    asking.tell(asking.claim_one(), Waited())
+    assert store.get(job.id).situation is Situation.WAITING
+    store.answer(job.id, NO, "ann")
+    assert "the bank says no" in (asking.claim_one().answer or "")
+
+
+def test_an_answer_and_the_wait_come_at_the_same_moment(url: str, store: Store, sql: RawSql) -> None:
+    """Whichever is first, the job ends with the answer, once."""
+    worker = WorkerByHand(store)
+    for _ in range(20):
+        (job,) = store.add([NewJob("mail", "send", "{}")])
+        call = worker.claim_one()
+        other = store.another(5)
+        begin = threading.Barrier(2)
+
+        def answer(job_id: int = job.id, begin: threading.Barrier = begin, other: Store = other) -> None:
+            begin.wait()
+            other.answer(job_id, YES, "ann")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        begin.wait()
+        worker.tell(call, Waited())
+        thread.join()
+        other.close()
+        assert store.get(job.id).result == {"ok": True}
+    Invariants(sql).check([], {})
+
+
+@pytest.mark.claim("J5")
+def test_a_late_report_of_the_attempt_that_waits_is_stale(store: Store, worker: WorkerByHand) -> None:
+    call = waiting(store, worker)
+    assert worker.turn(done=[Done(call, 1.0, None)]).stale == 1
+    late = Claimed("mail", 7, call.id, call.attempt, "send", "k", "{}", 30, 0)
+    assert worker.tell(late, Raised(error())) is None
+    assert store.get(call.id).situation is Situation.WAITING

@@ -1,0 +1,137 @@
+"""R3 with real handlers: `WAIT`, response handlers of every kind, and answers from Python and from another App."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import WAIT, App, Conflict, Failed, Invalid, Job, JobError, current_job
+from tests.faults.fleet import until
+
+pytestmark = pytest.mark.claim("R3")
+
+
+def test_a_handler_that_waits_is_completed_from_another_app(app: Callable[..., App]) -> None:
+    own, elsewhere = app(), app()
+
+    @own.queue("mail").job
+    def charge(order: str) -> Any:
+        return WAIT
+
+    job = charge.using(job_key="order-7").enqueue(order="7")
+    own.run_until_idle()
+    assert (job.refresh().state, job.refresh().situation) == ("running", "waiting")
+    answered = elsewhere.complete("charge", "order-7", result={"paid": 12})
+    assert (answered.id, answered.outcome, answered.result) == (job.id, "success", {"paid": 12})
+
+
+def test_an_app_fails_a_job_by_id_and_says_why(app: Callable[..., App]) -> None:
+    own = app()
+
+    @own.queue("mail").job
+    async def charge() -> Any:
+        return WAIT(timeout=60)
+
+    job = charge.enqueue()
+    own.run_until_idle()
+    failed = own.fail(job_id=job.id, error=ValueError("card expired"))
+    assert (failed.outcome, failed.error and failed.error.type, str(failed.error)) == (
+        "failed",
+        "ValueError",
+        "card expired",
+    )
+
+
+def test_what_an_answer_is_for_must_be_clear(app: Callable[..., App]) -> None:
+    own = app()
+    own.queue("mail")
+    for which in ({}, {"job_type": "a"}, {"job_type": "a", "job_key": "b", "job_id": 1}, {"job_id": "x"}):
+        with pytest.raises(Invalid):
+            own.complete(**which)
+    with pytest.raises(Invalid, match="WAIT"):
+        WAIT(timeout=-1)
+
+
+@pytest.mark.parametrize(
+    "way", ["thread", "loop", "process", "loop handler, thread response", "thread handler, loop response"]
+)
+def test_the_response_handler_and_not_the_handler_is_called_with_the_answer(app: Callable[..., App], way: str) -> None:
+    own = app()
+    isolation = {"isolation": "process"} if way == "process" else {}
+
+    def handler(order: int) -> Any:
+        return WAIT
+
+    async def coroutine(order: int) -> Any:
+        return WAIT
+
+    def answered(job: Job, response: Any) -> Any:
+        return [job.payload["order"], job.job_key, response["paid"], current_job().attempt]
+
+    async def answered_later(job: Job, response: Any) -> Any:
+        await asyncio.sleep(0)
+        return answered(job, response)
+
+    charge = own.queue("mail").job(name="charge", **isolation)(coroutine if way.startswith("loop") else handler)
+    charge.response_handler(answered_later if way in ("loop", "thread handler, loop response") else answered)
+    job = charge.using(job_key="k").enqueue(order=7)
+    assert own.run_until_idle() == 1
+    loose = own.complete("charge", "k", result={"paid": 12})
+    assert (loose.situation, loose.state) == ("loose", "running")
+    assert own.run_until_idle() == 1
+    assert (job.refresh().outcome, job.refresh().result) == ("success", [7, "k", 12, 2])
+
+
+def test_a_response_handler_is_told_of_a_failure_and_decides(app: Callable[..., App]) -> None:
+    own = app()
+    seen = []
+
+    @own.queue("mail").job
+    def charge() -> Any:
+        return WAIT
+
+    @charge.response_handler
+    def answered(job: Job, response: Any) -> None:
+        seen.append(response)
+        raise Failed(f"sorry: {response}")
+
+    job = charge.enqueue()
+    own.run_until_idle()
+    own.fail(job_id=job.id, error="no money")
+    own.run_until_idle()
+    assert (job.refresh().outcome, str(job.refresh().error)) == ("failed", "sorry: no money")
+    assert seen == [JobError("Failed", "no money", "failed")]
+
+
+@pytest.mark.claim("R4")
+def test_a_wait_times_out_although_no_process_holds_the_job(app: Callable[..., App], clock: Any) -> None:
+    own = app()
+
+    @own.queue("mail").job(timeout=60)
+    def charge() -> Any:
+        return WAIT
+
+    job = charge.enqueue()
+    own.run_until_idle()
+    clock.advance(61)
+    own.run_until_idle()
+    assert (job.refresh().outcome, "timeout" in str(job.refresh().error)) == ("error", True)
+    with pytest.raises(Conflict):
+        own.complete(job_id=job.id)
+
+
+def test_a_live_worker_gives_its_slot_back_while_a_job_waits(url: str, instance: str) -> None:
+    with App(url, name=instance) as app:
+
+        @app.queue("mail").job
+        def charge(order: int) -> Any:
+            return WAIT if order < 3 else order
+
+        with app.worker(concurrency=1):
+            waits = charge.enqueue_many([{"order": order} for order in range(3)])
+            assert charge.enqueue(order=3).unwrap(30) == 3
+            until(lambda: all(job.refresh().situation == "waiting" for job in waits))
+            for job in waits:
+                app.complete(job_id=job.id, result=job.id)
+            assert [job.unwrap(30) for job in waits] == [job.id for job in waits]
