@@ -11,9 +11,10 @@ from typing import Any
 from msgspec import structs
 
 from holdfast.jobs import retry
-from holdfast.jobs.job import JobError, Outcome, Situation, State
+from holdfast.jobs.job import Answer, AttemptEnd, JobError, Outcome, Situation, State
 from holdfast.jobs.states import (
     Aborted,
+    Answered,
     Change,
     Decided,
     Expired,
@@ -37,6 +38,7 @@ RULES = {
     "send": Rules(policy=retry.Fixed(7), max_crashes=2),
     "scan": Rules(policy=retry.NoDelay(), on_crash="timeout"),
     "ask": Rules(policy=retry.Fixed(3), has_retry_handler=True),
+    "hear": Rules(policy=retry.Fixed(3), has_response_handler=True),
 }
 
 
@@ -148,8 +150,8 @@ class Reference:
     def _carry_out(self, job: ModelJob, happening: Happening) -> None:
         change = decide(job.row, happening, RULES[job.row.job_type], self.now)
         last = change.steps[-1]
-        recorded = job.row.situation is Situation.LOOSE or change.record is None or isinstance(happening, Succeeded)
-        job.records += not recorded
+        told = change.record is not None and change.record.end is not AttemptEnd.SUCCESS
+        job.records += told and job.row.situation is not Situation.LOOSE
         held = last.situation is Situation.HELD
         job.row = structs.replace(
             job.row,
@@ -161,6 +163,8 @@ class Reference:
             crashes=change.crashes,
             scheduled_run_time=self._wanted(job, change),
             worker=job.row.worker if held else None,
+            answer=change.answer,
+            deadline_time=change.deadline_time if last.situation is Situation.WAITING else None,
         )
         job.outcome, job.error = last.outcome, last.error
         job.deadline, job.undecided, job.parked = change.deadline_time, change.undecided, False
@@ -180,6 +184,17 @@ class Reference:
             self._carry_out(job, Aborted("ann"))
         return True
 
+    def answer(self, number: int, answer: Answer) -> bool:
+        """False if there is nothing to be answered any more."""
+        job = self.jobs[number]
+        if job.row.state is State.FINAL or job.row.answer is not None:
+            return False
+        if job.row.situation is Situation.WAITING:
+            self._carry_out(job, Answered(answer))
+        else:
+            job.row = structs.replace(job.row, answer=answer)
+        return True
+
     def lose(self, worker: int) -> None:
         self.living_workers.discard(worker)
         for job in self.jobs:
@@ -188,7 +203,12 @@ class Reference:
 
     def end_overdue(self) -> None:
         for job in self.jobs:
-            if (
+            if job.row.deadline_time is not None and job.row.deadline_time <= self.now:
+                waited = (job.row.deadline_time - (job.row.start_time or self.now)).total_seconds()
+                self._carry_out(
+                    job, Raised(JobError("Timeout", f"timeout: no answer within {waited:g} s of its start", "timeout"))
+                )
+            elif (
                 job.deadline is not None
                 and job.row.situation is Situation.HELD
                 and timeout_ends(job.row, self.now) <= self.now

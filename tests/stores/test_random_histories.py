@@ -10,11 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as some
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from holdfast import IllegalMove
+from holdfast import Conflict, IllegalMove
 from holdfast.clock import MovableClock
-from holdfast.jobs.job import Job, Situation
+from holdfast.jobs.job import Answer, Job, Situation
 from holdfast.jobs.retry import encode
-from holdfast.jobs.states import Decided, HandedBack, Happening, Lost, Raised, Snoozed, Succeeded
+from holdfast.jobs.states import Decided, HandedBack, Happening, Lost, Raised, Snoozed, Succeeded, Waited
 from holdfast.stores.contract import Claimed, Filter, NewJob, QueueDeclared, Report, Store, TypeRow
 from holdfast.stores.open import open_store
 from tests.by_hand import WorkerByHand, error
@@ -24,6 +24,7 @@ from tests.stores.conftest import empty
 from tests.stores.reference import ABORT_PATIENCE, RULES, SEEN, Reference
 
 TYPES = tuple(RULES)
+ANSWERS = [Answer("[2]"), Answer(error=error("failed")), Answer(error=error("failed"), retry=True)]
 HINTS = ("ready", "waiting", "parked", "undecided")
 some_types = some.lists(some.sampled_from(TYPES), min_size=1, unique=True).map(tuple)
 HAPPENINGS = some.one_of(
@@ -32,6 +33,7 @@ HAPPENINGS = some.one_of(
     some.builds(Raised, error=some.just(error("retry")), retry_delay=some.sampled_from([0.0, 5.0, 60.0])),
     some.builds(Snoozed, delay=some.sampled_from([0.0, 5.0, 60.0])),
     some.builds(HandedBack),
+    some.builds(Waited, seconds=some.just(1.0), timeout=some.sampled_from([None, 30.0]), named=some.booleans()),
     some.builds(Lost, alone=some.booleans()),
 )
 
@@ -67,6 +69,7 @@ class Side:
                 on_crash=rules.on_crash,
                 max_crashes=rules.max_crashes,
                 has_retry_handler=rules.has_retry_handler,
+                has_response_handler=rules.has_response_handler,
             )
             for name, rules in RULES.items()
         ]
@@ -140,6 +143,7 @@ class Histories(RuleBasedStateMachine):
             *[self.tell_late] * (1 if self.tried else 0),
             *[self.judge] * (3 if undecided else 0),
             *[self.abort, self.forget_and_restore] * (1 if jobs else 0),
+            *[self.answer] * (2 if jobs else 0),
             *[self.lose] * (1 if len(workers) > 1 else 0),
             *[self.join] * (1 if len(workers) < 4 else 0),
             *[self.time_passes] * 3,
@@ -228,6 +232,17 @@ class Histories(RuleBasedStateMachine):
                 with pytest.raises(IllegalMove):
                     side.store.abort(side.ids[number], "ann")
 
+    def answer(self, draw: Draw) -> None:
+        """To a job that waits, or will, or is past it."""
+        number, answer = draw(some.integers(0, len(self.model.jobs) - 1)), draw(some.sampled_from(ANSWERS))
+        may = self.model.answer(number, answer)
+        for side in self.sides:
+            if may:
+                side.store.answer(side.ids[number], answer, "ann")
+            else:
+                with pytest.raises(Conflict):
+                    side.store.answer(side.ids[number], answer, "ann")
+
     def lose(self, draw: Draw) -> None:
         """Any worker but the first, which promotes."""
         worker = draw(some.sampled_from(sorted(self.model.living_workers - {0})))
@@ -279,7 +294,9 @@ class Histories(RuleBasedStateMachine):
         for side in self.sides:
             for table in HINTS:
                 side.sql(f'delete from "{side.instance}__{table}" where id = {side.ids[number]}')
-            assert side.store.restore(0, 1_000_000, -1) == (0, int(job.free))
+            side.sql(f'delete from "{side.instance}__lease" where job = {side.ids[number]}')
+            waits = job.row.situation is Situation.WAITING
+            assert side.store.restore(0, 1_000_000, -1) == (0, int(job.free or waits))
 
     def archive(self, draw: Draw) -> None:
         for side in self.sides:
@@ -292,7 +309,7 @@ class Histories(RuleBasedStateMachine):
             assert side.seen() == expected
 
 
-@pytest.mark.claim("J2", "J5", "J10", "J12", "Q5", "W1", "W2", "R5", "C3", "C4")
+@pytest.mark.claim("J2", "J5", "J10", "J12", "Q5", "W1", "W2", "R3", "R5", "C3", "C4")
 def test_the_stores_agree_with_the_pure_functions_over_random_histories(postgres_url: str) -> None:
     bounds = settings(max_examples=20, stateful_step_count=50, deadline=None, derandomize=True, database=None)
     run_state_machine_as_test(lambda: Histories(postgres_url, "histories"), settings=bounds)

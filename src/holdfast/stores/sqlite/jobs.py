@@ -23,6 +23,7 @@ from holdfast.stores.contract import Claimed, Done, NewJob, News, QueueDeclared,
 from holdfast.stores.migrate import Migrations
 from holdfast.stores.sql import SqlStore
 from holdfast.stores.sqlite.connection import Connection, explained
+from holdfast.stores.sqlite.lent import Lent
 from holdfast.stores.sqlite.watch import FileWatch
 from holdfast.stores.statements import FIRST_OPTION, decode_any, encode_json
 
@@ -355,13 +356,14 @@ class SqliteStore(SqlStore):
         if not isinstance(connection, apsw.Connection):
             raise Invalid(
                 f"connection= is a {type(connection).__module__}.{type(connection).__qualname__}, but this instance lives in an "
-                "SQLite file. Use `with app.transaction() as connection:` or an apsw connection to the same file: two SQLite "
-                "libraries in one process drop each other's locks."
+                "SQLite file. Use `with app.transaction() as connection:` or an apsw connection to the same file. The standard "
+                "library's sqlite3, also behind SQLAlchemy or Django, is refused: two SQLite libraries in one process drop each "
+                "other's locks on a file and can delete each other's write-ahead log."
             )
         if connection is self.connection.database:
-            return self.insert(jobs)
+            return self.insert_apart(jobs)
         try:
-            return self._borrowed(connection).insert(jobs)
+            return self._borrowed(connection).insert_apart(jobs)
         except apsw.ConnectionClosedError as error:
             raise Invalid(
                 "connection= is closed. Give the connection whose open transaction the jobs are to be part of."
@@ -384,14 +386,15 @@ class SqliteStore(SqlStore):
         store = SqliteStore.__new__(SqliteStore)
         store.__dict__.update(self.__dict__)
         store.connection = Connection.__new__(Connection)
-        store.connection.__dict__.update(self.connection.__dict__, database=connection)
-        store._cursor = connection.cursor()
+        store.connection.__dict__.update(self.connection.__dict__, database=Lent(connection))
+        store._cursor = store.connection.database.cursor()
         return store
 
     # The worker's turn
 
     def exchange(self, turn: Turn) -> TurnAnswer:
         with self.work():
+            self.write_notes(turn.notes)
             changes = self.apply(turn.reports)
             stamp = microseconds(self.now())  # not earlier than what apply has just placed
             stale = self._settle(turn.done, stamp)
@@ -405,28 +408,15 @@ class SqliteStore(SqlStore):
         return TurnAnswer(claimed, stale + sum(change is None for change in changes), changes, wake_in)
 
     def _settle(self, done: Sequence[Done], stamp: int) -> int:
-        database, stale = self.connection.database, 0
-        by_queue: dict[str, list[tuple[Any, ...]]] = {}
+        stale, by_queue = 0, dict[str, list[Done]]()
         for item in done:
-            call = item.call
-            by_queue.setdefault(call.queue, []).append((stamp, item.seconds, item.result, call.id, call.attempt))
-        keyed = sum(item.call.job_key is not None for item in done)
-        before = database.total_changes()
-        for queue, values in by_queue.items():
-            database.executemany(self.text("settle", queue), values)
-        if database.total_changes() - before != len(done) + keyed:  # freeing a key is a change too
-            stale = sum(self._is_stale(item, stamp) for item in done)
-        for queue, values in by_queue.items():
-            database.execute(self.text("add_ended"), (stamp, queue, self.pack([value[3] for value in values])))
+            by_queue.setdefault(item.call.queue, []).append(item)
+        for queue, items in by_queue.items():
+            ends = [(item.call.id, item.call.attempt, item.seconds, item.result) for item in items]
+            self._cursor.execute(self.text("settle", queue), (stamp, encode_json(ends).decode()))
+            stale += len(items) - self.connection.database.changes()  # without what triggers changed
+            self._cursor.execute(self.text("add_ended"), (stamp, queue, self.pack([end[0] for end in ends])))
         return stale
-
-    def _is_stale(self, item: Done, stamp: int) -> bool:
-        found = self.rows("job", {"id": item.call.id})
-        return not found or (found[0]["attempt"], found[0]["outcome"], found[0]["end_time"]) != (
-            item.call.attempt,
-            "success",
-            stamp,
-        )
 
     def _promote(self, stamp: int) -> float | None:
         params = {"now": stamp, "limit": 1000}
@@ -438,35 +428,37 @@ class SqliteStore(SqlStore):
     def _claim(self, turn: Turn, want: Want, types: str, stamp: int) -> list[Claimed]:
         if self.queue_row(want.queue).throttle_limit >= 1:
             return self.claim_limited(turn, want)
-        head = self.connection.database.execute(
-            self.text("head"), (want.queue, types, stamp, want.room, turn.worker)
-        ).fetchall()
-        started = self._start(turn, want.queue, head, stamp)
-        if not started:
+        asked = (want.queue, types, stamp, want.room, turn.worker)
+        ids = self._cursor.execute(self.text("head"), asked).fetchall()[0][0]
+        if ids == "[]":
             return []
-        lease = self._lease(turn, want.queue, None, list(started))
-        return [Claimed(want.queue, lease, *row) for row in started.values()]
+        self._cursor.execute(self.text("take_head"), asked)
+        started = self._start(turn, want.queue, ids, stamp)
+        lease = self._lease(turn, want.queue, None, ids)
+        return [Claimed(want.queue, lease, *started[job_id]) for job_id in ids_of(ids) if job_id in started]
 
     def claim_these(self, turn: Turn, queue: str, chosen: Sequence[Mapping[str, Any]]) -> list[Claimed]:
-        head = [(row["major"], row["minor"], row["id"]) for row in chosen]
-        factors = {row["id"]: row["throttle_factor"] for row in chosen}
-        started = self._start(turn, queue, head, microseconds(self.now()))
+        places = [(queue, row["major"], row["minor"], row["id"]) for row in chosen]
+        self._cursor.executemany(self.text("take"), places)
+        ids = [row["id"] for row in chosen]
+        started = self._start(turn, queue, self.pack(ids), microseconds(self.now()))
         return [
-            Claimed(queue, self._lease(turn, queue, factors[job_id], [job_id]), *row) for job_id, row in started.items()
+            Claimed(
+                queue, self._lease(turn, queue, row["throttle_factor"], self.pack([row["id"]])), *started[row["id"]]
+            )
+            for row in chosen
+            if row["id"] in started
         ]
 
-    def _start(self, turn: Turn, queue: str, head: Sequence[tuple[float, float, int]], stamp: int) -> dict[int, Any]:
-        """What entered running, in claim order."""
-        if not head:
-            return {}
-        database = self.connection.database
-        database.executemany(self.text("take"), [(queue, *key) for key in head])
-        wanted = self.pack([key[2] for key in head])
-        started = {row[0]: row for row in database.execute(self.text("start", queue), (turn.worker, stamp, wanted))}
-        return {key[2]: started[key[2]] for key in head if key[2] in started}
+    def _start(self, turn: Turn, queue: str, ids: str, stamp: int) -> dict[int, Any]:
+        """What entered running, by id. Asked for as one text: apsw gives the interpreter away for every single row."""
+        asked = (turn.worker, stamp, ids)
+        rows = decode_any(self._cursor.execute(self.text("startable", queue), asked).fetchall()[0][0])
+        self._cursor.execute(self.text("start", queue), asked)
+        return {row[0]: row for row in rows}
 
-    def _lease(self, turn: Turn, queue: str, factor: float | None, ids: Sequence[int]) -> int:
-        values = (queue, turn.worker, turn.pump, factor, None, self.pack(ids))
+    def _lease(self, turn: Turn, queue: str, factor: float | None, ids: str) -> int:
+        values = (queue, turn.worker, turn.pump, factor, None, ids)
         lease: int = self.connection.database.execute(self.text("add_lease"), values).fetchall()[0][0]
         return lease
 

@@ -1,8 +1,9 @@
 -- name: settle
--- Plain success. Positional: executed for every job of a turn; a row that is not this attempt's is left alone and counted as stale.
-update {queue_table} set state = 'final', outcome = 'success', situation = null, end_time = ?1, update_time = ?1, execution_time = ?2,
-  total_time = total_time + ?2, result = ?3
-where id = ?4 and state = 'running' and attempt = ?5 and situation = 'held';
+-- Plain success, one statement for all of a turn: apsw gives the interpreter away for every single one. A row that is not this attempt's is
+-- left alone and counted as stale.
+update {queue_table} as j set state = 'final', outcome = 'success', situation = null, end_time = ?1, update_time = ?1, execution_time = e.value ->> 2,
+  total_time = total_time + (e.value ->> 2), result = e.value ->> 3
+from json_each(?2) e where j.id = e.value ->> 0 and j.state = 'running' and j.attempt = e.value ->> 1 and j.situation = 'held';
 
 -- name: add_ended
 insert into {ended} (end_time, queue, ids) values (?1, ?2, ?3);
@@ -11,21 +12,33 @@ insert into {ended} (end_time, queue, ids) values (?1, ?2, ?3);
 delete from {lease} where id = ?1;
 
 -- name: head
--- The first jobs in claim order that this worker can run.
-select major, minor, id from {ready}
+-- The first jobs in claim order that this worker can run, as one JSON array.
+select json_group_array(id order by major, minor, id) from (select major, minor, id from {ready}
 where queue = ?1 and job_type in (select value from json_each(?2)) and ready_time <= ?3 and (closes_time is null or closes_time > ?3)
   and exists (select 1 from {queue} where name = ?1 and not paused and coalesce(set_limit, declared_limit) < 1)
   and exists (select 1 from {worker} where id = ?5 and gone is null)
-order by major, minor, id limit ?4;
+order by major, minor, id limit ?4);
+
+-- name: take_head
+-- They leave the line: the same choice again, in the same transaction.
+delete from {ready} where (queue, major, minor, id) in (select queue, major, minor, id from {ready}
+where queue = ?1 and job_type in (select value from json_each(?2)) and ready_time <= ?3 and (closes_time is null or closes_time > ?3)
+  and exists (select 1 from {queue} where name = ?1 and not paused and coalesce(set_limit, declared_limit) < 1)
+  and exists (select 1 from {worker} where id = ?5 and gone is null)
+order by major, minor, id limit ?4);
 
 -- name: take
 delete from {ready} where queue = ?1 and major = ?2 and minor = ?3 and id = ?4;
 
+-- name: startable
+-- What is about to enter running, as one JSON array. The row is looked at again: a hint that was wrong is gone and starts nothing.
+select json_group_array(json_array(id, attempt + 1, job_type, job_key, payload, timeout, losses, answer, checkpoint)) from {queue_table}
+where id in (select value from json_each(?3)) and (state in ('initial', 'error') or situation = 'loose') and scheduled_run_time <= ?2;
+
 -- name: start
--- Enter running. The row is looked at again: a hint that was wrong is gone and starts nothing.
+-- Enter running.
 update {queue_table} set state = 'running', situation = 'held', attempt = attempt + 1, worker = ?1, start_time = ?2, update_time = ?2, error = 'NONE'
-where id in (select value from json_each(?3)) and (state in ('initial', 'error') or situation = 'loose') and scheduled_run_time <= ?2
-returning id, attempt, job_type, job_key, payload, timeout, losses, answer, checkpoint;
+where id in (select value from json_each(?3)) and (state in ('initial', 'error') or situation = 'loose') and scheduled_run_time <= ?2;
 
 -- name: add_lease
 insert into {lease} (queue, worker, pump, factor, deadline_time, ids) values (?1, ?2, ?3, ?4, ?5, ?6) returning id;
