@@ -83,7 +83,8 @@ class Reference:
                 and (job.row.job_type, job.row.job_key) == (job_type, key)
             ):
                 if options["on_duplicate"] == "replace" and job.row.state is State.INITIAL:
-                    job.row = self._new_row(number, job_type, key, delay, expires, options)
+                    new = self._new_row(number, job_type, key, delay, expires, options)
+                    job.row = structs.replace(new, answer=job.row.answer)
                     job.parked = False
                 return number, True
         self.jobs.append(ModelJob(self._new_row(len(self.jobs), job_type, key, delay, expires, options)))
