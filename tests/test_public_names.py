@@ -5,13 +5,13 @@ import inspect
 import holdfast
 
 NAMES = {
-    *("App", "Job", "JobError", "Move", "Attempt", "current_job"),
+    *("App", "Job", "JobError", "Move", "Attempt", "Explanation", "LogLine", "Progress", "current_job"),
     *("Failed", "Retry", "Snooze", "WAIT", "GIVE_UP"),
     *("NoDelay", "Fixed", "Linear", "Exponential", "Adaptive"),
     *("HoldfastError", "Invalid", "NotFound", "Conflict", "DuplicateJob", "IllegalMove", "Unavailable", "JobFailed"),
 }
 APP = {
-    *("queue", "enqueue", "enqueue_many", "transaction", "get", "find", "abort", "retry", "pause", "resume", "limit"),
+    *("queue", "enqueue", "enqueue_many", "transaction", "get", "find", "abort", "retry", "pause", "resume", "limit", "explain", "log"),
     *("run_until_idle", "worker", "run_worker", "close"),
 }
 JOB = {
@@ -49,7 +49,9 @@ JOB = {
         "unwrap",
         "aunwrap",
         "history",
+        "explain",
         "attempts",
+        "log",
     ),
 }
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from docs.generator import cli, errors, python, settings, states, tables
+from docs.generator import cli, errors, python, reasons, settings, states, tables
 
 FOLDER = Path(__file__).resolve().parent.parent / "reference"
 CURE = "Run `make docs` and commit the pages."
@@ -13,6 +13,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "python.md": python.page,
     "cli.md": cli.page,
     "states.md": states.page,
+    "reasons.md": reasons.page,
     "errors.md": errors.page,
     "settings.md": settings.page,
     "tables.md": tables.page,

@@ -11,15 +11,16 @@ import holdfast
 from docs.generator import text
 from holdfast import declare
 from holdfast.clock import MovableClock
+from holdfast.jobs.breaker import Breaker
 from holdfast.worker.handler import CurrentJob
 from holdfast.worker.worker import Worker
 
 # The public names by chapter, and the classes one meets through them.
 CHAPTERS: dict[str, tuple[str, ...]] = {
     "Declaring, enqueueing, working": ("App", "Queue", "JobType", "Using", "Worker"),
-    "Jobs": ("Job", "JobError", "Move", "Attempt"),
+    "Jobs": ("Job", "JobError", "Move", "Attempt", "LogLine", "Progress", "Explanation"),
     "In a handler": ("current_job", "CurrentJob", "Failed", "Retry", "Snooze", "GIVE_UP", "WAIT"),
-    "Delays between retries": ("NoDelay", "Fixed", "Linear", "Exponential", "Adaptive"),
+    "Delays between retries": ("NoDelay", "Fixed", "Linear", "Exponential", "Adaptive", "Breaker"),
     "Errors": (
         "HoldfastError",
         "Invalid",
@@ -39,6 +40,7 @@ MET: dict[str, Any] = {
     "Worker": Worker,
     "CurrentJob": CurrentJob,
     "MovableClock": MovableClock,
+    "Breaker": Breaker,
 }
 
 # Public by their spelling, but for the other parts of Holdfast.
@@ -47,7 +49,7 @@ INTERNAL = {
     "JobType": {"row"},
     "Worker": set(vars(Worker)) - {"start", "stop", "stopping", "stopped"},
 }
-NO_CALL = {"Queue", "JobType", "Using", "Worker", "CurrentJob", "Job", "JobError", "Move", "Attempt", "MovableClock"}
+NO_CALL = {"Queue", "JobType", "Using", "Worker", "CurrentJob", "Job", "JobError", "Move", "Attempt", "LogLine", "Progress", "Explanation", "MovableClock", "Breaker"}
 
 # What a name's own docstring leaves out.
 NOTES = {
@@ -72,6 +74,7 @@ NOTES = {
     "Worker": "Made by `app.worker(…)`.",
     "Worker.stopping": "It was told to stop.",
     "Job.final": "Whether it has ended.",
+    "Explanation": "The reasons stand [here](reasons.md).",
     "CurrentJob": "What `current_job()` gives.",
     "CurrentJob.id": "The job's id.",
     "CurrentJob.attempt": "The number of this attempt, from 1.",
@@ -79,7 +82,8 @@ NOTES = {
     "CurrentJob.job_key": "The job's key, or None.",
     "CurrentJob.queue": "The job's queue.",
     "WAIT": text.meanwhile("R3", "A handler that returns it today ends in an error that says so."),
-    "Adaptive": text.meanwhile("R6", "The delays are in force; `budget`, `breaker` and `probe` are not yet."),
+    "Breaker": "What `app.breakers()` gives. See [choose retries](../guides/choose-retries.md#adapt-to-what-the-type-needs).",
+    "Breaker.closed": "Whether jobs of the type start.",
     "MovableClock": "`from holdfast.clock import MovableClock`, then `App(…, clock=MovableClock())`. See [testing](../guides/test-your-jobs.md).",
     "MovableClock.now": "The moment it shows.",
     "MovableClock.monotonic": "The seconds that it was moved by `advance`.",
@@ -148,7 +152,7 @@ JOB_FIELDS = {
     "total_time": "Seconds of all attempts.",
     "worker": "The worker of the last attempt, by its identity.",
     "retry_of": "The final job that this one repeats.",
-    "progress": "Always None in this version.",
+    "progress": "How far its handler said it is, or None.",
     "duplicate": "This answer to `enqueue` is the living job that had the key already.",
     "archived": "It was read from the archive.",
 }

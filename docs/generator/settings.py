@@ -16,7 +16,8 @@ APP = {
     "heartbeat": ("HOLDFAST_HEARTBEAT", "5", "Seconds between two signs of life of a worker."),
     "lost_after": ("HOLDFAST_LOST_AFTER", "30", "Seconds without one after which a worker is called lost; at least twice `heartbeat`."),
     "patience": (None, None, "Seconds for which a call tries to reach its database before it raises `Unavailable`. A worker tries for ever."),
-    "archive_after": (None, "7 days", "Seconds after its end at which a job moves to the archive."),
+    "archive_after": ("HOLDFAST_ARCHIVE_AFTER", "7 days", "Seconds after its end at which a job moves to the archive."),
+    "archive_keep": ("HOLDFAST_ARCHIVE_KEEP", "for ever", "Seconds after its end at which a job is let go of, with its attempts, audit and log; on PostgreSQL by whole months."),
     "payload_limit": (None, "1 MiB", "Most bytes of a payload."),
     "clock": (None, "the machine's", "Where the time comes from; a `MovableClock` in tests."),
 }  # fmt: skip
@@ -28,21 +29,26 @@ WORKER = {
     "grace": "Seconds that running jobs get when it is told to stop.",
     "poll": "Seconds after which it looks for jobs although nobody told it of one.",
     "forgotten_after": "Seconds after which a due job that nobody finds is looked up from its row.",
+    "log_level": "Least level of `logging` records that go to a job's log.",
+    "log_limit": "Bytes of a job's log; the oldest lines are dropped. A line counts 100 more than its text.",
     "pumps": "Connections that settle and claim. None: two on PostgreSQL, one on SQLite.",
 }
-FROM_APP = {"heartbeat", "lost_after", "archive_after"}
+FROM_APP = {"heartbeat", "lost_after", "archive_after", "archive_keep"}
 FILE = {
     "url": "The database.",
     "instance": "The instance in it.",
     "heartbeat": "As above.",
     "lost_after": "As above.",
+    "archive_after": "As above.",
+    "archive_keep": "As above.",
     "worker.queues": "Queues to work on: a list, or words with commas.",
     "worker.labels": "Labels of the worker.",
     "worker.concurrency": "Most jobs at once in a process.",
     "worker.processes": "How many worker processes. Without it: one.",
     "worker.grace": "Seconds that running jobs get when it stops.",
+    "worker.log_level": "Least level of `logging` records that go to a job's log.",
 }
-FLAGS = {"url": "--url", "instance": "--instance", "heartbeat": "", "lost_after": ""}
+FLAGS = {"url": "--url", "instance": "--instance", "heartbeat": "", "lost_after": "", "archive_after": "", "archive_keep": ""}
 
 URLS = """\
 | `db_config` | means |
@@ -80,7 +86,7 @@ def page() -> str:
             URLS,
             "## The worker\n\nArguments of `app.worker(…)` and `app.run_worker(…)`:\n",
             text.table(("argument", "default", ""), worker_rows()),
-            "`heartbeat`, `lost_after` and `archive_after` come from the app.\n",
+            "`heartbeat`, `lost_after`, `archive_after` and `archive_keep` come from the app.\n",
             f"## The command line\n\nKeys of `{FILE_NAME}`, read from the working directory or from `--config FILE`. A key "
             "that is not known is an error that names the nearest one.\n",
             text.table(("key", "environment", "flag", ""), file_rows()),

@@ -13,8 +13,8 @@ COLUMN = re.compile(r'^    "?([a-z_]+)"? (.+?),?$', re.MULTILINE)  # a constrain
 END_OF_TYPE = re.compile(r" (COLLATE|NOT NULL|DEFAULT|GENERATED|PRIMARY KEY).*")
 PREFIX, QUEUE_TABLE = "holdfast__", "holdfast_work"
 ORDER = (
-    "job", "queue", "type", "key", "ready", "waiting", "parked", "undecided", "lease", "worker", "abort", "attempt",
-    "audit", "dead", "ended", "archive", "sequence", "__holdfast_instance", "__holdfast_table",
+    "job", "queue", "type", "key", "ready", "waiting", "parked", "undecided", "breaker", "lease", "worker", "abort", "attempt",
+    "log", "audit", "dead", "ended", "archive", "sequence", "__holdfast_instance", "__holdfast_table",
 )  # fmt: skip
 
 # Where the migration has no comment of its own.

@@ -11,8 +11,9 @@ from holdfast.errors import (
     NotFound,
     Unavailable,
 )
-from holdfast.jobs.job import Attempt, Job, JobError, Move
+from holdfast.jobs.job import Attempt, Job, JobError, LogLine, Move, Progress
 from holdfast.jobs.outcome import GIVE_UP, WAIT, Failed, Retry, Snooze
+from holdfast.jobs.reasons import Explanation
 from holdfast.jobs.retry import Adaptive, Exponential, Fixed, Linear, NoDelay
 from holdfast.worker.handler import current_job
 
@@ -24,6 +25,7 @@ __all__ = [
     "Attempt",
     "Conflict",
     "DuplicateJob",
+    "Explanation",
     "Exponential",
     "Failed",
     "Fixed",
@@ -34,9 +36,11 @@ __all__ = [
     "JobError",
     "JobFailed",
     "Linear",
+    "LogLine",
     "Move",
     "NoDelay",
     "NotFound",
+    "Progress",
     "Retry",
     "Snooze",
     "Unavailable",

@@ -11,26 +11,37 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import structs
 
-from holdfast.clock import Clock, monotonic, sleep
+from holdfast.clock import EPOCH, Clock, monotonic, sleep
+from holdfast.compose import Run, Workflow
 from holdfast.declare import JobType, Queue, new_job, number
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.jobs import payload as payloads
-from holdfast.jobs.job import Answer, Attempt, Job, JobError, Move, State
+from holdfast.jobs import schedules
+from holdfast.jobs.breaker import Breaker
+from holdfast.jobs.explain import explain
+from holdfast.jobs.job import Answer, Attempt, Job, JobError, LogLine, Move, State
 from holdfast.jobs.names import check_job_type, check_name, check_table
+from holdfast.jobs.reasons import Explanation
+from holdfast.jobs.schedules import Schedule
 from holdfast.jobs.states import STATUS
 from holdfast.on_demand import Worker, in_thread, new_worker, run_until_signal
-from holdfast.stores.contract import Filter, NewJob, QueueDeclared, Store, TypeRow, WorkerRow
+from holdfast.stores.contract import Filter, FiringRow, NewJob, QueueDeclared, ScheduleRow, Store, TypeRow, WorkerRow
 from holdfast.stores.open import open_store
 from holdfast.version import VERSION
-from holdfast.worker.handler import Handler
+from holdfast.worker.around import Around, check_around, wrapped
+from holdfast.worker.handler import LEVELS, Handler
 from holdfast.worker.settings import WorkerSettings
+from holdfast.workflows.definition import NAME, Definition
 
 ORDERS = ("priority", "schedule")
+AroundT = TypeVar("AroundT", bound=Around)
+TIMING = ("cron", "zone", "every", "at", "start", "end", "misfire")
 ENGINE_TABLE = re.compile(r"[a-z]+(_[a-z]+)*__")  # of this or any other instance
 
 
@@ -56,7 +67,8 @@ class App:
         heartbeat: float | None = None,
         lost_after: float | None = None,
         patience: float = 5.0,
-        archive_after: float = 7 * 86400.0,
+        archive_after: float | None = None,
+        archive_keep: float | None = None,
         payload_limit: int = payloads.MAX_BYTES,
         clock: Clock | None = None,
     ) -> None:
@@ -75,13 +87,17 @@ class App:
                 f"lost_after={self.lost_after:g} must be at least twice heartbeat={self.heartbeat:g}, or live workers look lost."
             )
         self.patience = patience
-        self.archive_after = archive_after
+        self.archive_after = _seconds(archive_after, "archive_after", "HOLDFAST_ARCHIVE_AFTER", 7 * 86400.0)
+        self.archive_keep = _archive_keep(archive_keep, self.archive_after)
         self.payload_limit = payload_limit
         self.clock = clock or Clock()
         self._strategy = table_naming_strategy or (lambda instance, queue: f"{instance}_{queue}")
         self._queues: dict[str, Queue] = {}
         self._types: dict[str, JobType] = {}
+        self._workflows: dict[str, Workflow] = {}
         self._stored: dict[str, TypeRow] = {}
+        self._schedules: dict[str, Schedule] = {}
+        self._arounds: list[Around] = []
         self._lock = threading.RLock()
         self._store: Store | None = None
         self._pid = 0
@@ -117,6 +133,112 @@ class App:
                 queue.declared = declared
             self._registered = False
             return queue
+
+    def schedule(
+        self,
+        name: str,
+        *,
+        job: JobType | str,
+        cron: str | None = None,
+        zone: str | None = None,
+        every: float | timedelta | None = None,
+        at: Sequence[datetime] | datetime | None = None,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        payload: Mapping[str, Any] | None = None,
+        const: Mapping[str, Any] | None = None,
+        misfire: str = "once",
+        **options: Any,
+    ) -> Schedule:
+        """Declare a schedule: jobs made by themselves, one for each of its times over all machines (W6).
+
+        It is stored at the first connection and stays until it is removed; an operator's change wins over it.
+        """
+        job_type = self._types.get(job) if isinstance(job, str) else job
+        if job_type is None or job_type.app is not self:
+            raise Invalid(f"schedule {name!r}: job={job!r} is no job type of this app. Declare it before its schedule.")
+        timing = {"cron": cron, "zone": zone, "every": every, "at": at, "start": start, "end": end, "misfire": misfire}
+        made = self._make_schedule(name, job_type.name, timing, payload, const, options)
+        sample = schedules.made(made, 1, EPOCH)
+        new_job(job_type.row(), job_type.signature.check((), sample.payload, limit=self.payload_limit), sample.options)
+        with self._lock:
+            if self._schedules.get(name, made) != made:
+                raise Conflict(f"Schedule `{name}` is declared twice in this app. Give one of them another name.")
+            self._schedules[name] = made
+            self._registered = False
+        return made
+
+    def _make_schedule(
+        self,
+        name: str,
+        job_type: str,
+        timing: Mapping[str, Any],
+        payload: Mapping[str, Any] | None,
+        const: Mapping[str, Any] | None,
+        options: Mapping[str, Any],
+    ) -> Schedule:
+        return schedules.make(
+            name,
+            job_type=job_type,
+            **timing,
+            payload=payload,
+            const=const,
+            options=options,
+            payload_limit=self.payload_limit,
+        )
+
+    def around(self, function: AroundT) -> AroundT:
+        """Wrap every attempt: a generator function that takes the job and yields once, while the handler runs.
+
+        What the handler raises is raised at the `yield`. Several nest, the first one declared outermost. A plain one
+        wraps handlers and response handlers of every kind; one with `async def` only those with `async def`.
+        """
+        check_around(function)
+        with self._lock:
+            self._arounds.append(function)
+        return function
+
+    def workflow(
+        self,
+        name: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        priority: float = 100,
+        unique_alive: bool = False,
+        fail_fast: bool = False,
+        queue: str = "workflows",
+        duration: float | None = None,
+        version: str | None = None,
+    ) -> Workflow:
+        """Declare a workflow; `@workflow.step()` adds its steps (F1)."""
+        if name in self._workflows:
+            raise Conflict(f"Workflow `{name}` is declared twice in this app. Give one of them another name.")
+        definition = Definition(
+            name=name,
+            params=dict(params or {}),
+            priority=number(priority, f"workflow {name!r}: priority"),
+            unique_alive=unique_alive,
+            fail_fast=fail_fast,
+            queue=check_name(queue, "Queue"),
+            duration=duration,
+            version=version,
+        )
+        if not NAME.fullmatch(name):
+            raise Invalid(f"Workflow name {name!r}: use letters, digits, _ and -, at most 200.")
+        made = self._workflows[name] = Workflow(self, definition)
+        return made
+
+    def workflow_run(self, name: str, trigger: str) -> Run:
+        """The run of a workflow that this trigger made; `NotFound` if there is none."""
+        return Run(self, self.store.run_of(name, trigger))
+
+    def workflow_runs(self, name: str | None = None, *, state: str | None = None, limit: int = 50) -> list[Run]:
+        """Runs, newest first."""
+        return [Run(self, row) for row in self.store.runs(name, state, None, limit)]
+
+    @property
+    def workflows(self) -> Mapping[str, Workflow]:
+        return dict(self._workflows)
 
     @property
     def queues(self) -> Mapping[str, "Queue"]:
@@ -166,6 +288,8 @@ class App:
         store.register(
             [queue.declared for queue in self._queues.values()], [each.row() for each in self._types.values()]
         )
+        if self._schedules:
+            store.declare_schedules(list(self._schedules.values()))
         self._stored = dict(store.types())
         self._registered = True
 
@@ -295,6 +419,17 @@ class App:
         """Every attempt of a job so far."""
         return self.store.attempts(_job_id(job_id))
 
+    def log(self, job_id: int, after: int = 0, limit: int = 1000) -> Sequence[LogLine]:
+        """What a job's handler said, oldest first: at most `limit` lines with an id above `after`."""
+        for name, value in (("after", after), ("limit", limit)):
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+                raise Invalid(f"{name}={value!r}: give a whole number, 0 or more.")
+        return self.store.log(_job_id(job_id), after, limit)
+
+    def explain(self, job_id: int) -> Explanation:
+        """Why a job is not running: one reason in words and for programs, and a forecast where history has one (E1, E2)."""
+        return explain(self.store.facts(_job_id(job_id)))
+
     def wait(self, job_id: int, timeout: float | None = None) -> Job:
         """Block until the job is final; `TimeoutError` when the time is over."""
         ends = None if timeout is None else monotonic() + timeout
@@ -370,6 +505,14 @@ class App:
         """The live workers of the instance."""
         return self.store.workers()
 
+    def breakers(self) -> Sequence[Breaker]:
+        """The breaker and the retry budget of each job type with `Adaptive` retry (R6)."""
+        return self.store.breakers()
+
+    def reset_breaker(self, job_type: str, *, actor: str = "app") -> Breaker:
+        """Close the breaker of a job type and forget its failures and its budget; `NotFound` if it has none."""
+        return self.store.reset_breaker(check_job_type(job_type), actor)
+
     def pause(self, queue: str, *, actor: str = "app") -> None:
         """No job of the queue starts until it is resumed; what runs goes on."""
         self.store.pause(check_name(queue, "Queue"), True, actor)
@@ -383,11 +526,56 @@ class App:
         what = f"queue {queue!r}: throttle_limit"
         self.store.limit(check_name(queue, "Queue"), None if limit is None else number(limit, what), actor)
 
+    # Schedules
+
+    def schedules(self, *, removed: bool = False) -> Sequence[ScheduleRow]:
+        """Every schedule that is stored, by name; with `removed` also those that an operator removed."""
+        return [row for row in self.store.schedules() if removed or not row.removed]
+
+    def firings(self, schedule: str, limit: int = 50) -> Sequence[FiringRow]:
+        """What a schedule has fired, newest first; the last three months are kept."""
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+            raise Invalid(f"limit={limit!r}: give a whole number, 0 or more.")
+        return self.store.firings(schedule, limit)
+
+    def add_schedule(
+        self,
+        name: str,
+        queue: str,
+        job_type: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        const: Mapping[str, Any] | None = None,
+        actor: str = "app",
+        **given: Any,
+    ) -> ScheduleRow:
+        """An operator's schedule, stored at once: it wins over a declared one of that name until that is reset (Q2).
+
+        `given` are the times and options of `schedule`.
+        """
+        timing = {word: given.pop(word) for word in TIMING if word in given}
+        made = self._make_schedule(name, job_type, timing, payload, const, given)
+        sample = schedules.made(made, 1, EPOCH)
+        self._named(queue, job_type, sample.payload, sample.options)
+        return self.store.set_schedule(made, actor)
+
+    def reset_schedule(self, schedule: str, *, actor: str = "app") -> ScheduleRow:
+        """Take back what an operator changed or removed: the schedule is again as the code declares it."""
+        return self.store.reset_schedule(schedule, actor)
+
+    def remove_schedule(self, schedule: str, *, actor: str = "app") -> None:
+        """It fires no more; one that the code declares stays removed until it is reset or added."""
+        self.store.remove_schedule(schedule, actor)
+
+    def fire_schedule(self, schedule: str, *, actor: str = "app") -> Job:
+        """Fire it now, apart from its times; the job that this made, or the living one with its key."""
+        return self.store.fire_schedule(schedule, actor)
+
     # Working
 
     @property
     def handlers(self) -> dict[str, Handler]:
-        return {name: declared.handler for name, declared in self._types.items()}
+        return {name: wrapped(declared.handler, self._arounds) for name, declared in self._types.items()}
 
     def worker(self, **settings: Any) -> Worker:
         """A worker in the background: `with app.worker(concurrency=8): …`."""
@@ -415,7 +603,7 @@ class App:
         return worker.run_until_idle(max_jobs)
 
     def _settings(self, given: Mapping[str, Any]) -> WorkerSettings:
-        known = set(WorkerSettings.__struct_fields__) - {"heartbeat", "lost_after", "archive_after"}
+        known = set(WorkerSettings.__struct_fields__) - set(_FROM_APP)
         for name in given:
             if name not in known:
                 raise Invalid(f"worker: unknown setting {name!r}; known are {', '.join(sorted(known))}.")
@@ -429,8 +617,16 @@ class App:
             raise Invalid(f"worker: concurrency={concurrency!r}; give a whole number, 1 or more.")
         for queue in values.get("queues", ()):
             check_name(queue, "Queue")
-        values |= {"heartbeat": self.heartbeat, "lost_after": self.lost_after, "archive_after": self.archive_after}
+        if values.get("log_level", "INFO") not in LEVELS:
+            raise Invalid(f"worker: log_level={values['log_level']!r}; known are {', '.join(LEVELS)}.")
+        limit = values.get("log_limit", 1)
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise Invalid(f"worker: log_limit={limit!r}; give a number of bytes, 1 or more.")
+        values |= {name: getattr(self, name) for name in _FROM_APP}
         return WorkerSettings(**values)
+
+
+_FROM_APP = ("heartbeat", "lost_after", "archive_after", "archive_keep")  # settings of a worker that are the app's
 
 
 def _job_id(value: Any) -> int:
@@ -461,4 +657,17 @@ def _seconds(value: float | None, name: str, variable: str, default: float) -> f
         raise Invalid(f"{name}={text!r}; give a number of seconds.") from None
     if not 0 < seconds < math.inf:
         raise Invalid(f"{name}={text!r}; give a number of seconds above 0.")
+    return seconds
+
+
+def _archive_keep(value: float | None, archive_after: float) -> float | None:
+    """Seconds from its end for which a job is kept; None: for ever."""
+    if value is None and not os.environ.get("HOLDFAST_ARCHIVE_KEEP"):
+        return None
+    seconds = _seconds(value, "archive_keep", "HOLDFAST_ARCHIVE_KEEP", 0.0)
+    if seconds < archive_after:
+        raise Invalid(
+            f"archive_keep={seconds:g} is shorter than archive_after={archive_after:g}: a job would be let go of before it is archived. "
+            "Both count from its end."
+        )
     return seconds

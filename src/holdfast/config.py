@@ -21,6 +21,9 @@ FILE_NAME = "holdfast.toml"
 TABLES_OF_BUILDS = ("builds", "projects")  # known, and read by the part that builds
 
 
+OF_THE_APP = ("url", "instance", "heartbeat", "lost_after", "archive_after", "archive_keep")
+
+
 class Settings(Struct, frozen=True):
     """What the surroundings say; None where they say nothing."""
 
@@ -28,15 +31,18 @@ class Settings(Struct, frozen=True):
     instance: str | None = None
     heartbeat: float | None = None
     lost_after: float | None = None
+    archive_after: float | None = None
+    archive_keep: float | None = None
     worker_queues: tuple[str, ...] | None = None
     worker_labels: tuple[str, ...] | None = None
     worker_concurrency: int | None = None
     worker_processes: int | None = None
     worker_grace: float | None = None
+    worker_log_level: str | None = None
 
     def environment(self) -> dict[str, str]:
         """As the variables that an `App` reads where its code gives nothing."""
-        values = {name: getattr(self, name) for name in ("url", "instance", "heartbeat", "lost_after")}
+        values = {name: getattr(self, name) for name in OF_THE_APP}
         return {_variable(name): str(value) for name, value in values.items() if value is not None}
 
 
@@ -168,9 +174,12 @@ KNOWN: Mapping[str, Callable[[Any, str], Any]] = {
     "instance": _text,
     "heartbeat": _seconds,
     "lost_after": _seconds,
+    "archive_after": _seconds,
+    "archive_keep": _seconds,
     "worker.queues": _words,
     "worker.labels": _words,
     "worker.concurrency": _count,
     "worker.processes": _count,
     "worker.grace": _patience,
+    "worker.log_level": _text,
 }

@@ -93,7 +93,7 @@ class Queue:
             retry,
             priority,
             throttle_factor,
-            tuple(time_windows),
+            windows.listed(time_windows),
             on_crash,
             max_crashes,
             isolation,
@@ -285,8 +285,8 @@ def new_job(row: TypeRow, text: str, options: Mapping[str, Any]) -> NewJob:
     on_duplicate = get("on_duplicate", "return")
     if on_duplicate not in ON_DUPLICATE:
         raise Invalid(f"{what}: on_duplicate={on_duplicate!r}; it may be {', '.join(map(repr, ON_DUPLICATE))}.")
-    zones = get("time_windows", row.default_time_windows)
-    windows.parse_all(zones)
+    time_windows = windows.listed(get("time_windows", row.default_time_windows))
+    windows.parse_all(time_windows)
     factor = get("throttle_factor", row.default_throttle_factor)
     throttle.check_factor(factor, 0)
     return NewJob(
@@ -300,7 +300,7 @@ def new_job(row: TypeRow, text: str, options: Mapping[str, Any]) -> NewJob:
         retries=retries_of(get("retries", row.default_retries), what),
         timeout_named="timeout" in options or row.timeout_named,
         retries_named="retries" in options or row.retries_named,
-        time_windows=tuple(zones),
+        time_windows=time_windows,
         scheduled_run_time=wanted,
         delay=delay,
         expires_time=moment_of(get("expires"), "expires"),

@@ -12,7 +12,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.jobs.job import Attempt, Job, Move
+from holdfast.jobs.job import Attempt, Job, LogLine, Move
+from holdfast.jobs.reasons import Explanation
+from holdfast.jobs.schedules import Schedule
 
 JOB = (
     "id",
@@ -51,7 +53,49 @@ JOB = (
 )
 MOVE = ("time", "from_state", "to_state", "attempt", "cause", "actor")
 ATTEMPT = ("attempt", "start_time", "end_time", "outcome", "error", "traceback", "worker")
+LOG_LINE = ("id", "time", "attempt", "level", "text")
+QUEUE_LOAD = (
+    "name",
+    "paused",
+    "throttle_limit",
+    "ready",
+    "waiting",
+    "parked",
+    "running",
+    "ended_per_second",
+    "about",
+)
+RUNNING = ("id", "job_type", "job_key", "queue", "attempt", "start_time", "worker", "progress")
+EXPLANATION = ("reason", "text", "until", "details")
 QUEUE = ("name", "order", "throttle_limit", "declared_limit", "set_limit", "paused", "table_name")
+BREAKER = ("job_type", "state", "failures", "opened_time", "probe_time", "probe", "successes", "retries")
+SCHEDULE = (
+    "name",
+    "job_type",
+    "cron",
+    "zone",
+    "every",
+    "at",
+    "start_time",
+    "end_time",
+    "misfire",
+    "payload",
+    "const",
+    "options",
+)
+SCHEDULE_STORED = (
+    "next_time",
+    "last_time",
+    "last_job",
+    "count",
+    "source",
+    "declared",
+    "removed",
+    "problem",
+    "create_time",
+    "update_time",
+)
+FIRING = ("schedule", "count", "time", "fire_time", "job", "duplicate", "actor")
 STATUSES = ("pending", "running", "failed", "completed", "dead")
 WORKER = (
     "id",
@@ -83,14 +127,52 @@ def attempt(value: Attempt) -> Shape:
     return _shape(value, ATTEMPT)
 
 
+def log_line(value: LogLine) -> Shape:
+    return _shape(value, LOG_LINE)
+
+
+def explanation(value: Explanation) -> Shape:
+    return _shape(value, EXPLANATION)
+
+
 def queue(row: Struct, counts: Mapping[str, int]) -> Shape:
     """A queue as it is stored, with how many jobs it has in each status."""
     return _shape(row, QUEUE, order="claim_order") | {"jobs": {status: counts.get(status, 0) for status in STATUSES}}
 
 
+def queue_load(row: Struct) -> Shape:
+    """How full a queue is; counts named in `about` are at least that much."""
+    return _shape(row, QUEUE_LOAD)
+
+
+def running(row: Struct) -> Shape:
+    """A job that a worker holds."""
+    return _shape(row, RUNNING)
+
+
+def breaker(value: Struct) -> Shape:
+    """The breaker and the retry budget of a job type with adaptive retry."""
+    return _shape(value, BREAKER)
+
+
 def worker(row: Struct) -> Shape:
     """A worker as it joined, and its last sign of life."""
     return _shape(row, WORKER, job_types="types")
+
+
+def moment(value: datetime) -> str:
+    """ISO 8601 in UTC."""
+    return value.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+
+
+def schedule(value: Schedule, row: Struct) -> Shape:
+    """A schedule, and what is stored about it."""
+    return _shape(value, SCHEDULE) | _shape(row, SCHEDULE_STORED)
+
+
+def firing(row: Struct) -> Shape:
+    """One firing of a schedule."""
+    return _shape(row, FIRING)
 
 
 def _shape(value: Struct, names: tuple[str, ...], **stored_as: str) -> Shape:
@@ -99,5 +181,7 @@ def _shape(value: Struct, names: tuple[str, ...], **stored_as: str) -> Shape:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
-    return list(value) if isinstance(value, tuple) else msgspec.to_builtins(value)
+        return moment(value)
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, tuple | list) else msgspec.to_builtins(value)

@@ -115,7 +115,7 @@ def test_show_gives_programs_the_job_with_history_and_attempts(cli: Call, shop: 
     job = shop.enqueue("mail", "break_", job_key="k")
     shop.run_until_idle()
     found = cli("jobs", "show", job.id, "--url", url, "--json").json
-    assert list(found) == [*views.JOB, "history", "attempts"]
+    assert list(found) == [*views.JOB, "history", "attempts", "explanation"]
     assert [(move["from_state"], move["to_state"]) for move in found["history"]] == [
         (None, "initial"),
         ("initial", "running"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast import App
+from holdfast import Adaptive, App
 from tests.cli.conftest import Call
 
 
@@ -64,3 +64,30 @@ def test_workers_are_listed_the_newest_first(cli: Call, shop: App, url: str) -> 
         _, line, _ = cli("workers", "list", "--url", url).out.splitlines()
         assert line.split()[:3] == [str(second["id"]), "second", "mail"]
     assert cli("workers", "list", "--url", url, "--json").json == []
+
+
+@pytest.mark.claim("R6")
+def test_breakers_are_listed_and_reset(cli: Call, shop: App, url: str) -> None:
+    assert cli("queues", "breakers", "--url", url, "--json").json == []
+    assert "no breakers" in cli("queues", "breakers", "--url", url).out
+
+    @shop.queue("mail").job(retries=0, retry=Adaptive(breaker=2, probe=3600))
+    def call() -> None:
+        raise ConnectionError("down")
+
+    for _ in range(3):
+        call.enqueue()
+    shop.run_until_idle()
+    (found,) = cli("queues", "breakers", "--url", url, "--json").json
+    assert (found["job_type"], found["state"], found["failures"], found["probe"]) == ("call", "open", 2, None)
+    assert found["probe_time"] > found["opened_time"]
+    header, row = cli("queues", "breakers", "--url", url).out.splitlines()
+    assert header.split()[:3] == ["job", "type", "state"]
+    assert row.split()[:3] == ["call", "open", "2"]
+
+    assert cli("queues", "reset", "call", "--url", url, "--json").json["state"] == "closed"
+    assert shop.run_until_idle() == 1
+    assert "is closed" in cli("queues", "reset", "call", "--url", url).out
+    refused = cli("queues", "reset", "send", "--url", url)
+    assert refused.code == 3
+    assert "has no breaker" in refused.err

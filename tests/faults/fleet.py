@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast import App, Fixed
+from holdfast import App, Fixed, current_job
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,6 +53,19 @@ def make_app(url: str, name: str = "fleet", heartbeat: float = 0.5, lost_after: 
         while not os.path.exists(path):
             await asyncio.sleep(0.02)
         return "open"
+
+    @queue.job(timeout=60)
+    async def resume(path: str) -> object:
+        """Saves a checkpoint and waits for the file; an attempt that finds one ends with it."""
+        job = current_job()
+        found = job.checkpoint
+        if found is None:
+            job.progress(0.7, "seven pages")
+            job.log("saving")
+            job.checkpoint = {"page": 7}
+            while not os.path.exists(path):
+                await asyncio.sleep(0.02)
+        return found
 
     return app
 

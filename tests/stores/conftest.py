@@ -12,8 +12,8 @@ from tests.conftest import names
 from tests.invariants import check_invariants
 
 EMPTIED = (
-    *("ready", "waiting", "parked", "undecided", "lease", "key", "job", "archive", "attempt", "audit", "abort"),
-    *("dead", "ended", "worker", "type"),
+    *("ready", "waiting", "parked", "undecided", "lease", "key", "job", "archive", "attempt", "log", "audit", "abort"),
+    *("dead", "ended", "worker", "type", "breaker", "firing", "schedule"),
 )
 QUEUE_TABLES = (
     "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = to_regclass(%s)"

@@ -19,6 +19,7 @@ import pytest
 
 from holdfast.clock import monotonic, sleep
 from holdfast.worker.children import Nursery
+from holdfast.worker.zygote import Wire
 
 pytestmark = pytest.mark.claim("C1")
 
@@ -66,7 +67,7 @@ def open_nursery() -> Iterator[Open]:
 
     def open_one(perform: Perform, **options: float) -> tuple[Nursery, Ends]:
         ends = Ends()
-        nursery = Nursery(perform, ends, **options)  # type: ignore[arg-type]
+        nursery = Nursery(lambda request, _: perform(request), ends, **options)  # type: ignore[arg-type]
         opened.append(nursery)
         return nursery, ends
 
@@ -631,14 +632,46 @@ def test_every_call_ends_once_whatever_happens_to_it(open_nursery: Open) -> None
     assert sorted(call_id for call_id, _, _ in ends.told) == list(range(200))
 
 
+def test_messages_go_both_ways_while_a_call_is_performed() -> None:
+    ends, heard = Ends(), list[tuple[int, bytes]]()
+
+    def perform(request: bytes, wire: Wire) -> bytes:
+        wire.send(b"one of " + request)
+        wire.send(b"x" * 300_000)
+        answer = wire.receive()
+        assert wire.receive(wait=False) is None
+        return b"told " + (answer[0] if answer else b"nothing")
+
+    def on_message(call_id: int, message: bytes) -> None:
+        heard.append((call_id, message))
+        if message.startswith(b"x"):
+            nursery.tell(call_id, b"%d bytes" % len(message))
+
+    nursery = Nursery(perform, ends, on_message)
+    try:
+        for call_id in (1, 2):  # the same child
+            nursery.run(call_id, b"call %d" % call_id)
+            assert ends.of(call_id) == (b"told 300000 bytes", "")
+            nursery.tell(call_id, b"too late")
+    finally:
+        nursery.close(0)
+    assert [(call_id, message[:13]) for call_id, message in heard] == [
+        (1, b"one of call 1"),
+        (1, b"x" * 13),
+        (2, b"one of call 2"),
+        (2, b"x" * 13),
+    ]
+
+
 WORKER = """
 import os, pathlib, subprocess, sys
 from holdfast.clock import sleep
 from holdfast.worker.children import Nursery
+from holdfast.worker.zygote import Wire
 
 folder = pathlib.Path(sys.argv[1])
 
-def hang(request):
+def hang(request, wire):
     process = subprocess.Popen(["sleep", "150"], start_new_session=sys.platform == "linux")
     for name, pid in {"zygote": os.getppid(), "child": os.getpid(), "grandchild": process.pid}.items():
         (folder / name).write_text(f"{pid}\\n")

@@ -28,7 +28,8 @@ def existing(settings: Settings) -> Iterator[App]:
 
 
 def named(settings: Settings, name: str) -> App:
-    return App(settings.url, name, heartbeat=settings.heartbeat, lost_after=settings.lost_after)
+    names = ("heartbeat", "lost_after", "archive_after", "archive_keep")
+    return App(settings.url, name, **{each: getattr(settings, each) for each in names})
 
 
 def choose(settings: Settings, *, sets_up: bool = False) -> str:

@@ -13,6 +13,7 @@ from rich.text import Text
 from holdfast.cli import tables
 from holdfast.cli.output import paragraph, visible
 from holdfast.jobs.job import Attempt, Job, JobError, Move, Situation
+from holdfast.jobs.reasons import Explanation
 
 LONGEST_ERROR = 60  # characters of an error in the list
 
@@ -38,11 +39,14 @@ def listing(jobs: Sequence[Job], now: datetime) -> Table:
     )
 
 
-def page(job: Job, moves: Sequence[Move], attempts: Sequence[Attempt], now: datetime) -> list[RenderableType]:
+def page(
+    job: Job, moves: Sequence[Move], attempts: Sequence[Attempt], why: Explanation, now: datetime
+) -> list[RenderableType]:
     """Everything about one job."""
     title = Text.assemble((f"Job {job.id}", "bold"), "  ", visible(job.job_type), "  ", state(job))
     parts: list[RenderableType] = [
         title,
+        *([] if job.final else explanation(why)),
         tables.facts(_facts(job, now)),
         Text("\nHistory", style="bold"),
         history(moves),
@@ -50,6 +54,18 @@ def page(job: Job, moves: Sequence[Move], attempts: Sequence[Attempt], now: date
     if attempts:
         parts += [Text("\nAttempts", style="bold"), *attempt_blocks(attempts)]
     return parts
+
+
+def explanation(why: Explanation) -> list[RenderableType]:
+    """The reason and its sentence, and a line for each other reason that holds."""
+    parts: list[RenderableType] = [_reason(str(why.reason), why.text, "bold yellow")]
+    return parts + [
+        _reason(f"also {other['reason']}", other["text"], "yellow") for other in why.details.get("also", ())
+    ]
+
+
+def _reason(name: str, text: str, style: str) -> Text:
+    return Text.assemble((name, style), ": ", visible(text))
 
 
 def history(moves: Sequence[Move]) -> Table:

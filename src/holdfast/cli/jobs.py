@@ -1,5 +1,6 @@
 """`holdfast jobs`: look at jobs, add them, end them, run them again."""
 
+import contextlib
 import sys
 from datetime import datetime
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ from holdfast import views
 from holdfast.cli.command import Call, Function, noun
 from holdfast.cli.output import say, say_json
 from holdfast.errors import Invalid
-from holdfast.jobs.job import Job, Outcome, State
+from holdfast.jobs.job import Job, LogLine, Outcome, State
 
 ON_SCREEN, FOR_PROGRAMS = 50, 1000  # jobs in a list unless --limit says otherwise
 
@@ -24,6 +25,9 @@ def add_to(root: typer.Typer) -> None:
         "show": show,
         "history": history,
         "attempts": attempts,
+        "explain": explain,
+        "log": log,
+        "tail": tail,
         "enqueue": enqueue,
         "complete": complete,
         "fail": fail,
@@ -77,11 +81,12 @@ def show(call: Call, job: Id) -> None:
 
     with instance.existing(call.settings()) as app:
         found, moves, tries, now = app.get(job), app.history(job), app.attempts(job), app.store.now()
+        why = app.explain(job)
     if call.json:
         told = {"history": [views.move(move) for move in moves], "attempts": [views.attempt(each) for each in tries]}
-        say_json(views.job(found) | told)
+        say_json(views.job(found) | told | {"explanation": views.explanation(why)})
         return
-    tables.show(*job_page.page(found, moves, tries, now))
+    tables.show(*job_page.page(found, moves, tries, why, now))
 
 
 def history(call: Call, job: Id) -> None:
@@ -108,6 +113,43 @@ def attempts(call: Call, job: Id) -> None:
         tables.show(*job_page.attempt_blocks(tries))
     else:
         say(f"Job {job} was not attempted yet.")
+
+
+def log(call: Call, job: Id) -> None:
+    """What a job's handler said, as far as it is kept."""
+    from holdfast.cli import instance, tables
+    from holdfast.cli import tail as tailing
+
+    with instance.existing(call.settings()) as app:
+        app.get(job)
+        found = list(tailing.lines(app, job, 0))
+    if call.json:
+        say_json([views.log_line(line) for line in found if isinstance(line, LogLine)])
+    elif found:
+        tables.show(*(tailing.words(line) for line in found))
+    else:
+        say(f"Job {job} has said nothing.")
+
+
+def tail(call: Call, job: Id) -> None:
+    """Follow a job until it is final: its log, progress and states as they come. Ctrl-C stops following."""
+    from holdfast.cli import instance
+    from holdfast.cli import tail as tailing
+
+    with contextlib.suppress(KeyboardInterrupt), instance.existing(call.settings()) as app:
+        tailing.follow(app, job, call.json)
+
+
+def explain(call: Call, job: Id) -> None:
+    """Why a job is not running, in a sentence; of one that runs: where, and for how long that is usual."""
+    from holdfast.cli import instance, job_page, tables
+
+    with instance.existing(call.settings()) as app:
+        found = app.explain(job)
+    if call.json:
+        say_json(views.explanation(found))
+        return
+    tables.show(*job_page.explanation(found))
 
 
 def enqueue(

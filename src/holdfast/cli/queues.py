@@ -1,4 +1,4 @@
-"""`holdfast queues`: how full they are; pause, resume and limit."""
+"""`holdfast queues`: how full they are; pause, resume and limit; the breakers of their job types."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -15,7 +15,8 @@ Name = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False)]
 
 def add_to(root: typer.Typer) -> None:
     verbs: dict[str, Function] = {"list": list_, "pause": pause, "resume": resume, "limit": limit}
-    noun(root, "queues", "Queues: how full they are, pause, resume and limit.", verbs)
+    verbs |= {"breakers": breakers, "reset": reset}
+    noun(root, "queues", "Queues: how full they are, pause, resume and limit; breakers of their job types.", verbs)
 
 
 def list_(call: Call) -> None:
@@ -71,6 +72,38 @@ def limit(
         else "has no limit"
     )
     _act(call, queue, said, lambda app, actor: app.limit(queue, wanted, actor=actor))
+
+
+def breakers(call: Call) -> None:
+    """The breaker and the retry budget of each job type with adaptive retry."""
+    from holdfast.cli import instance, tables
+
+    with instance.existing(call.settings()) as app:
+        found, now = app.breakers(), app.store.now()
+    if call.json:
+        say_json([views.breaker(each) for each in found])
+        return
+    headers = ("job type", "state", "failures", "next probe", "successes", "retries")
+    rows = []
+    for each in found:
+        probe = "–" if each.probe_time is None else tables.relative(each.probe_time, now)
+        probe = f"job {each.probe}" if each.state == "probing" else probe
+        counts = (f"{each.successes:.1f}", f"{each.retries:.1f}")
+        rows.append([each.job_type, each.state.value, str(each.failures), probe, *counts])
+    empty = "No job type is declared with retry=Adaptive(…), so there are no breakers."
+    tables.show(tables.listing(headers, rows, right=("failures", "successes", "retries")), empty=empty)
+
+
+def reset(call: Call, job_type: Annotated[str, typer.Argument(metavar="JOB_TYPE", show_default=False)]) -> None:
+    """Close the breaker of a job type and forget its failures and its budget."""
+    from holdfast.cli import instance
+
+    with instance.existing(call.settings()) as app:
+        shape = views.breaker(app.reset_breaker(job_type, actor=instance.actor()))
+    if call.json:
+        say_json(shape)
+    else:
+        say(f"The breaker of job type `{job_type}` is closed; its jobs start again.")
 
 
 def _act(call: Call, queue: str, said: str, action: Callable[[Any, str], None]) -> None:

@@ -6,7 +6,6 @@
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime
 from typing import Literal
 
 from rich import box
@@ -16,11 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.output import say, visible
+from holdfast.jobs.wording import moment, relative, span
+
+__all__ = ["cell", "coloured", "console", "facts", "indented", "listing", "moment", "relative", "show", "span"]
 
 WIDTH_OF_A_PIPE = 4000
 NARROW = 80
 LEAST_WIDTH = 4
-UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 COLOURS = {
     "initial": "cyan",
     "running": "yellow",
@@ -94,26 +95,3 @@ def indented(part: RenderableType) -> RenderableType:
 
 def coloured(words: str, kind: str) -> Text:
     return Text(words, style=COLOURS.get(kind, ""))
-
-
-def relative(moment: datetime, now: datetime) -> str:
-    """`3 min ago` or `in 3 min`."""
-    seconds = (moment - now).total_seconds()
-    if abs(seconds) < 1:
-        return "now"
-    return f"in {span(seconds)}" if seconds > 0 else f"{span(-seconds)} ago"
-
-
-def span(seconds: float) -> str:
-    """A duration in the one unit that suits it."""
-    for size, unit in UNITS:
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    if seconds >= 1:
-        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-    return f"{seconds * 1000:.3g} ms"
-
-
-def moment(value: datetime) -> str:
-    """A time of UTC to the millisecond."""
-    return value.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")

@@ -22,6 +22,9 @@ def worker(
     processes: Annotated[int | None, typer.Option(help="How many worker processes.")] = None,
     labels: Annotated[list[str] | None, typer.Option(help="What it offers to jobs that require a label.")] = None,
     grace: Annotated[float | None, typer.Option(help="Seconds that running jobs get when it stops.")] = None,
+    log_level: Annotated[
+        str | None, typer.Option(help="Least level of what goes from `logging` to a job's log.  [INFO]")
+    ] = None,
     name: Annotated[str, typer.Option(help="How it is shown, instead of host and process.")] = "",
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
 ) -> None:
@@ -33,5 +36,5 @@ def worker(
             "A worker runs the handlers of your code. Name the app that has them: `holdfast worker shop:app`."
         )
     flags = {"worker_queues": queues or None, "worker_labels": labels or None, "worker_concurrency": concurrency}
-    settings = call.settings(**flags, worker_processes=processes, worker_grace=grace)
+    settings = call.settings(**flags, worker_processes=processes, worker_grace=grace, worker_log_level=log_level)
     raise typer.Exit(working.work(call, settings, module, name, verbose))

@@ -53,6 +53,7 @@ def _wanted(app: App, settings: Settings, target: str) -> WorkerSettings:
         "labels": settings.worker_labels,
         "concurrency": settings.worker_concurrency,
         "grace": settings.worker_grace,
+        "log_level": settings.worker_log_level and settings.worker_log_level.upper(),
     }
     return WorkerSettings(**{name: value for name, value in given.items() if value is not None})
 
@@ -85,5 +86,10 @@ def _serve(call: Call, app: App, wanted: WorkerSettings, name: str) -> int:
 def _ready(app: App, wanted: WorkerSettings, name: str) -> Worker:
     """A worker that is not started yet; waits for its database."""
     return app.worker_for_ever(
-        queues=wanted.queues, labels=wanted.labels, concurrency=wanted.concurrency, grace=wanted.grace, name=name
+        queues=wanted.queues,
+        labels=wanted.labels,
+        concurrency=wanted.concurrency,
+        grace=wanted.grace,
+        log_level=wanted.log_level,
+        name=name,
     )

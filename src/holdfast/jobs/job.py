@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from holdfast.errors import JobFailed
+from holdfast.jobs.reasons import Explanation
 
 
 class State(StrEnum):
@@ -101,6 +102,16 @@ class Progress(Struct, frozen=True):
     text: str = ""
 
 
+class LogLine(Struct, frozen=True):
+    """One line of a job's log. The id is its number among all that the job has said: a gap is what was dropped."""
+
+    id: int
+    time: datetime
+    attempt: int
+    level: str
+    text: str
+
+
 class Source(Protocol):
     """Where a job value came from and can be read again."""
 
@@ -113,6 +124,10 @@ class Source(Protocol):
     def history(self, job_id: int) -> Sequence[Move]: ...
 
     def attempts(self, job_id: int) -> Sequence[Attempt]: ...
+
+    def explain(self, job_id: int) -> Explanation: ...
+
+    def log(self, job_id: int, after: int, limit: int) -> Sequence[LogLine]: ...
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -181,6 +196,14 @@ class Job(Struct, frozen=True, kw_only=True):
     def attempts(self) -> Sequence[Attempt]:
         """Every attempt so far, in order, each with its own error."""
         return self._source().attempts(self.id)
+
+    def explain(self) -> Explanation:
+        """Why it is not running, or where it runs (E1)."""
+        return self._source().explain(self.id)
+
+    def log(self, after: int = 0, limit: int = 1000) -> Sequence[LogLine]:
+        """What its handler said, oldest first: at most `limit` lines with an id above `after`."""
+        return self._source().log(self.id, after, limit)
 
     def _source(self) -> Source:
         assert self.source is not None, "this job value was made without a store"

@@ -55,10 +55,11 @@ class Exponential(msgspec.Struct, frozen=True, tag_field="kind", tag="exponentia
 
 
 class Adaptive(msgspec.Struct, frozen=True, tag_field="kind", tag="adaptive"):
-    """Wait as `Exponential` does.
+    """Wait as `Exponential` does, and heed what all jobs of the type have in common (R6).
 
-    What the type's jobs share is declared beside it: `budget`, retries as a share of successes; `breaker`, the run
-    of failures that opens it; `probe`, the seconds between two probes while it is open.
+    `budget` is the number of retries as a share of recent successes; a retry beyond it waits `most` seconds.
+    `breaker` failures in a row open the type's breaker: none of its jobs starts, but for one that probes it every
+    `probe` seconds until one succeeds.
     """
 
     first: float = 1
@@ -124,6 +125,11 @@ def delay(policy: Policy | None, failures: int, kind: str, luck: float) -> float
             return float(min(first + step * (failures - 1), most))
         case Exponential() | Adaptive():
             return _grown(policy, failures, luck)
+
+
+def put_off(policy: Adaptive, luck: float) -> float:
+    """The seconds that a retry over the budget waits: as long as the policy ever does, spread like every delay."""
+    return min(policy.most / (1 + policy.jitter) * (1 + policy.jitter * luck), float(policy.most))
 
 
 def _grown(policy: Exponential | Adaptive, failures: int, luck: float) -> float:

@@ -83,6 +83,7 @@ TASK_STATE: Mapping[Outcome | None, str] = MappingProxyType(
 )
 
 ALONE_AFTER = 3  # losses in a row after which a job is run alone (C3)
+ABORT_PATIENCE = 10.0  # seconds a worker has to end a job that somebody wants to end (J10)
 
 
 def move(state: State, event: Event, job_id: int | None = None) -> State:
@@ -122,6 +123,7 @@ class Row(Struct, frozen=True):
     retries_named: bool = False
     deadline_time: datetime | None = None
     answer: Answer | None = None
+    run: int | None = None
 
 
 class Rules(Struct, frozen=True):
@@ -132,6 +134,7 @@ class Rules(Struct, frozen=True):
     max_crashes: int | None = 3
     has_retry_handler: bool = False
     has_response_handler: bool = False
+    over_budget: bool = False  # as many of its jobs are tried again as adaptive retry allows (R6)
 
 
 class Step(Struct, frozen=True):
@@ -208,6 +211,7 @@ class Succeeded(Struct, frozen=True, tag=True):
 
     result: str | None = None
     seconds: float | None = None
+    effects: str | None = None  # of a task of a workflow
 
 
 class Waited(Struct, frozen=True, tag=True):
@@ -258,7 +262,13 @@ class Moved(Struct, frozen=True, tag=True):
     """Its window closed before its turn came."""
 
 
-Happening = Raised | Decided | Succeeded | Waited | Answered | Snoozed | HandedBack | Lost | Aborted | Expired | Moved
+class Rescheduled(Struct, frozen=True, tag=True):
+    """The throttler of its queue wants it later (W4)."""
+
+    at: datetime
+
+
+Happening = Raised | Decided | Succeeded | Waited | Answered | Snoozed | HandedBack | Lost | Aborted | Expired | Moved | Rescheduled
 
 
 def decide(row: Row, happening: Happening, rules: Rules, now: datetime, luck: float = 0.0) -> Change:
@@ -290,7 +300,9 @@ def decide(row: Row, happening: Happening, rules: Rules, now: datetime, luck: fl
             error = JobError("Expired", f"expired at {row.expires_time} before it could start", "expired")
             return _kill(row, error, Outcome.ERROR, Record(AttemptEnd.EXPIRED, error))
         case Moved():
-            return _replace(row, now)
+            return _replace(row, row.scheduled_run_time, now)
+        case Rescheduled():
+            return _replace(row, max(now, happening.at), now)
 
 
 def _succeed(row: Row, happening: Succeeded) -> Change:
@@ -374,9 +386,19 @@ def is_waiting(row: Row) -> bool:
 def _next_time(
     rules: Rules, failures: int, kind: str, at: datetime | None, delay: float | None, now: datetime, luck: float
 ) -> datetime:
+    named = named_time(at, delay, now)
+    if named is not None:
+        return named
+    if rules.over_budget and isinstance(rules.policy, retry.Adaptive):
+        return _after(now, retry.put_off(rules.policy, luck))
+    return _after(now, retry.delay(rules.policy, failures, kind, luck))
+
+
+def named_time(at: datetime | None, delay: float | None, now: datetime) -> datetime | None:
+    """When the next attempt is to begin, if a handler or a retry handler said so."""
     if at is not None:
         return max(now, at)
-    return _after(now, retry.delay(rules.policy, failures, kind, luck) if delay is None else delay)
+    return None if delay is None else _after(now, delay)
 
 
 def _again(
@@ -436,9 +458,9 @@ def _kill(row: Row, error: JobError, outcome: Outcome, record: Record) -> Change
     return _change(row, steps, record)
 
 
-def _replace(row: Row, now: datetime) -> Change:
-    """The window has closed: the next opening, `attempt` unchanged (W5)."""
-    at, closes = placement(row.time_windows, row.expires_time, row.scheduled_run_time, now)
+def _replace(row: Row, wanted: datetime, now: datetime) -> Change:
+    """Another time, in a window, `attempt` unchanged (W4, W5)."""
+    at, closes = placement(row.time_windows, row.expires_time, wanted, now)
     steps = (Step(row.state, row.attempt, situation=row.situation),)
     return _change(row, steps, None, losses=row.losses, crashes=row.crashes, place_time=at, closes_time=closes)
 
@@ -485,12 +507,18 @@ def timeout_ends(row: Row, now: datetime) -> datetime:
 def placement(
     time_windows: tuple[str, ...], expires_time: datetime | None, wanted: datetime | None, now: datetime
 ) -> tuple[datetime, datetime | None]:
-    """When a job is to start, and the moment from which on it may not: its window's close or its expiry."""
+    """When a job is to start, and the moment from which on it may not: its window's close or its expiry.
+
+    A time that has passed is kept while its opening lasts, and with it the job's place in the claim order.
+    """
     at, closes = wanted or now, None
     if time_windows:
         parsed = windows.parse_all(time_windows)
-        at = windows.place(parsed, wanted if wanted is None else max(wanted, now), now)
+        at = windows.place(parsed, wanted, now)
         closes = windows.closes(parsed, at)
+        if closes is not None and closes <= now:
+            at = windows.opens(parsed, now)
+            closes = windows.closes(parsed, at)
     if expires_time is None:
         return at, closes
     if at >= expires_time:

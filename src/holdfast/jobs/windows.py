@@ -16,13 +16,13 @@ A window is written `[days] HH:MM[:SS]-HH:MM[:SS] [Zone]`, for example `mon-fri 
 import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
-from difflib import get_close_matches
 from functools import lru_cache
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 import msgspec
 
 from holdfast.errors import Invalid
+from holdfast.jobs import zones
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 EVERY_DAY = tuple(range(7))
@@ -50,9 +50,16 @@ class Window(msgspec.Struct, frozen=True):
 
 def parse_all(texts: Sequence[str]) -> tuple[Window, ...]:
     """Read a list of windows; `Invalid` names the first that is wrong."""
+    return tuple(parse(text) for text in listed(texts))
+
+
+def listed(texts: Sequence[str]) -> tuple[str, ...]:
+    """The windows as they are kept; `Invalid` if they are no list. What is in it, `parse_all` looks at."""
     if isinstance(texts, str):
         raise Invalid(f"time_windows is a list of windows, not one text; write [{texts!r}].")
-    return tuple(parse(text) for text in texts)
+    if not isinstance(texts, list | tuple):
+        raise Invalid(f"time_windows={texts!r}; give a list of windows, or [] for always.")
+    return tuple(texts)
 
 
 def parse(text: str) -> Window:
@@ -99,18 +106,10 @@ def _days(text: str, written: str) -> tuple[int, ...]:
 
 
 def _zone(text: str, name: str) -> str:
-    if name == "UTC" or _zones().get(name.lower()) == name:
-        return name
-    nearest = get_close_matches(name.lower(), _zones(), n=1)
-    cure = f"did you mean {_zones()[nearest[0]]}?" if nearest else "zones have IANA names"
-    raise _wrong(text, f"{name!r} is not a known time zone; {cure}", "22:00-06:00 Europe/Amsterdam")
-
-
-@lru_cache(maxsize=1)
-def _zones() -> dict[str, str]:
-    # These two are files beside the zones: what they say depends on the machine, or is nothing at all.
-    names = available_timezones() - {"localtime", "Factory"}
-    return {name.lower(): name for name in sorted(names)}
+    problem = zones.problem_of(name)
+    if problem is not None:
+        raise _wrong(text, problem, "22:00-06:00 Europe/Amsterdam")
+    return name
 
 
 def _wrong(text: object, reason: str, example: str) -> Invalid:
@@ -185,24 +184,8 @@ def _off_the_calendar(at: datetime) -> Invalid:
 @lru_cache(maxsize=8192)
 def _bounds(window: Window, day: date) -> tuple[datetime, datetime]:
     midnight, zone = datetime.combine(day, time.min), ZoneInfo(window.zone)
-    opening = _first_shown(midnight + timedelta(seconds=window.start), zone)
-    closing = _first_shown(midnight + timedelta(seconds=window.end), zone)
+    opening = zones.first_shown(midnight + timedelta(seconds=window.start), zone)
+    closing = zones.first_shown(midnight + timedelta(seconds=window.end), zone)
     if opening == closing:
         closing = opening + timedelta(seconds=window.end - window.start)
     return opening, closing
-
-
-def _first_shown(wall: datetime, zone: ZoneInfo) -> datetime:
-    """The instant at which the zone's clock first shows this time or a later one."""
-    instant = wall.replace(tzinfo=zone).astimezone(UTC)
-    if instant.astimezone(zone).replace(tzinfo=None) == wall:
-        return instant
-    # The clock skips this time. Read with the offset of either side, it lies on the other side of the change.
-    before = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
-    while instant - before > timedelta(seconds=1):
-        middle = before + (instant - before) // timedelta(seconds=2) * timedelta(seconds=1)
-        if middle.astimezone(zone).replace(tzinfo=None) < wall:
-            before = middle
-        else:
-            instant = middle
-    return instant

@@ -1,5 +1,6 @@
 """New jobs: callers that come at the same time share a commit, and a key that is taken gives the job that has it."""
 
+import contextlib
 import threading
 from abc import abstractmethod
 from collections import deque
@@ -11,7 +12,7 @@ from msgspec import structs
 
 from holdfast.clock import Clock
 from holdfast.errors import DuplicateJob, HoldfastError, Invalid, Unavailable
-from holdfast.jobs import throttle
+from holdfast.jobs import throttle, throttlers
 from holdfast.jobs.job import Job, Situation, State
 from holdfast.jobs.states import (
     placement,
@@ -110,6 +111,19 @@ class Adding(Changing):
     def insert(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
         """`add` inside a transaction of this store."""
 
+    def insert_apart(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
+        """`insert` inside a transaction that goes on whatever becomes of it: all of these jobs, or none."""
+        self.run("open_savepoint")
+        try:
+            added = self.insert(jobs)
+        except BaseException:
+            with contextlib.suppress(Exception):  # the whole transaction may be gone
+                self.run("undo_savepoint")
+                self.run("release_savepoint")
+            raise
+        self.run("release_savepoint")
+        return added
+
     @abstractmethod
     def add_within(self, jobs: Sequence[NewJob], connection: Any) -> Sequence[Job]:
         """`add` inside the caller's transaction on the caller's connection."""
@@ -143,7 +157,7 @@ class Adding(Changing):
         now = self.now()
         if row is None or row.state is not State.INITIAL:
             if dropped and row is not None and row.situation is Situation.LOOSE:  # claimed and handed back meanwhile
-                self._place(row, row.scheduled_run_time, row.expires_time, now)
+                self.place_again(row, now)
             return
         at, closes = self.placed(new, now)
         params = {name: getattr(new, name) for name in ("payload", "priority", "throttle_factor", "timeout", "retries")}
@@ -153,6 +167,14 @@ class Adding(Changing):
         self.run("replace_job", {**params, "id": job_id, "now": self.time(now)}, row.queue)
         row = structs.replace(row, priority=new.priority, throttle_factor=new.throttle_factor)
         self._place(row, at, closes, now)
+
+    def check_pools(self, jobs: Sequence[NewJob]) -> None:
+        """`Invalid` for a job that the throttler of its queue could never let start."""
+        found = {queue: throttlers.decode(self.queue_row(queue).throttler) for queue in {new.queue for new in jobs}}
+        keyed = {queue: throttler for queue, throttler in found.items() if throttlers.is_keyed(throttler)}
+        for new in jobs if keyed else ():
+            throttler = keyed.get(new.queue)
+            throttle.check_pool(throttler, throttlers.pool_of(throttler, decode_any(new.payload)), new.throttle_factor)
 
     def placed(self, new: NewJob, now: datetime) -> tuple[datetime, datetime | None]:
         """When a new job is to start, and until when it may; `Invalid` for one that never could."""

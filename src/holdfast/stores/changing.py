@@ -7,13 +7,15 @@ Rules:
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from msgspec import structs
 
 from holdfast.errors import Conflict, IllegalMove, NotFound
+from holdfast.jobs import breaker as breaking
 from holdfast.jobs import retry
+from holdfast.jobs.breaker import Breaker
 from holdfast.jobs.job import Answer, AttemptEnd, Job, Outcome, Situation, State
 from holdfast.jobs.payload import storable
 from holdfast.jobs.states import (
@@ -21,6 +23,7 @@ from holdfast.jobs.states import (
     Answered,
     Change,
     Decided,
+    Moved,
     Raised,
     Row,
     Rules,
@@ -29,17 +32,17 @@ from holdfast.jobs.states import (
     decide,
     is_waiting,
 )
+from holdfast.stores.breaking import Breaking
 from holdfast.stores.contract import (
     Filter,
     News,
     Report,
     TypeRow,
 )
-from holdfast.stores.reading import Reading
 from holdfast.stores.statements import RowDict, decode_answer, decode_words, encode_json, text_of
 
 
-class Changing(Reading):
+class Changing(Breaking):
     """Adds the verbs that move jobs."""
 
     def report(self, reports: Sequence[Report]) -> Sequence[Change | None]:
@@ -47,8 +50,8 @@ class Changing(Reading):
         with self.work():
             return self.apply(reports)
 
-    def apply(self, reports: Sequence[Report]) -> list[Change | None]:
-        """`report` inside a transaction."""
+    def apply(self, reports: Sequence[Report], counted: Iterable[str] = ()) -> list[Change | None]:
+        """`report` inside a transaction. `counted`: types whose breakers this transaction will change besides."""
         if not reports:
             return []
         outside = [report.job_id for report in reports if report.attempt is None]
@@ -58,17 +61,24 @@ class Changing(Reading):
         reports = self._heed_aborts(reports)
         now, types = self.now(), self._read_types()
         self._read_queues()  # their order as it is now: hints are placed by it
+        told = {row.job_type for report in reports if (row := locked.get(report.job_id)) and self.tells(report.happening)}
+        before = self.lock_breakers(told | set(counted)) if told else {}
+        breakers = dict(before)
         changes: list[Change | None] = []
         for report in reports:
             row = locked.get(report.job_id)
             change = None
             if row is not None and self._owns(report, row) and self._first_answer(report, row):
-                rules = self._rules(types.get(row.job_type))
+                rules = self._rules(types.get(row.job_type), breakers.get(row.job_type), now)
                 change = decide(row, report.happening, rules, now, random.random())
                 self._write(change, now, report)
+                if row.job_type in breakers and isinstance(rules.policy, retry.Adaptive):
+                    known = breakers[row.job_type]
+                    breakers[row.job_type] = breaking.learn(known, rules.policy, change, report.happening, now)
                 locked[report.job_id] = None
             changes.append(change)
         self._end_rows(changes, now)
+        self.keep_breakers(before, breakers)
         return changes
 
     def _heed_aborts(self, reports: Sequence[Report]) -> Sequence[Report]:
@@ -116,6 +126,7 @@ class Changing(Reading):
             retries_named=bool(row["retries_named"]),
             deadline_time=self.moment(row["deadline_time"]),
             answer=None if row["answer"] is None else decode_answer(row["answer"]),
+            run=row["run"],
         )
 
     def _owns(self, report: Report, row: Row) -> bool:
@@ -134,12 +145,13 @@ class Changing(Reading):
             return True
         return self.run("drop_undecided", {"job_type": row.job_type, "id": row.id}) > 0
 
-    def _rules(self, declared: TypeRow | None) -> Rules:
+    def _rules(self, declared: TypeRow | None, breaker: Breaker | None, now: datetime) -> Rules:
         if declared is None:
             return Rules()
         policy = retry.decode(declared.retry)
         handlers = declared.has_retry_handler, declared.has_response_handler
-        return Rules(policy, declared.on_crash, declared.max_crashes, *handlers)
+        over = isinstance(policy, retry.Adaptive) and breaker is not None and not breaking.affords(breaker, policy, now)
+        return Rules(policy, declared.on_crash, declared.max_crashes, *handlers, over_budget=over)
 
     def _write(self, change: Change, now: datetime, report: Report) -> None:
         row = change.row
@@ -158,7 +170,7 @@ class Changing(Reading):
         if row.situation is Situation.WAITING:
             self.run("drop_wait", {"job": row.id})
         if change.steps[-1].situation is Situation.WAITING:
-            self._lease_wait(row, change.deadline_time)
+            self._lease_wait(row, change.deadline_time, report.lease)
         elif change.deadline_time is not None:
             self.run(
                 "lease_until",
@@ -167,9 +179,10 @@ class Changing(Reading):
         if change.final:
             self.run("drop_abort", {"job": row.id})
 
-    def _lease_wait(self, row: Row, deadline: datetime | None) -> None:
+    def _lease_wait(self, row: Row, deadline: datetime | None, held_under: int = 0) -> None:
+        """It goes on counting against the limit, in the pool of the lease that its attempt had."""
         params = {"queue": row.queue, "factor": row.throttle_factor, "deadline": self.time(deadline), "job": row.id}
-        self.run("lease_wait", {**params, "ids": self.pack([row.id])})
+        self.run("lease_wait", {**params, "lease": held_under, "ids": self.pack([row.id])})
 
     def _plain(self, change: Change) -> bool:
         return change.record is not None and change.record.end is AttemptEnd.SUCCESS
@@ -243,8 +256,12 @@ class Changing(Reading):
                     self.run("add_dead", {"now": self.time(now), "id": change.row.id, "queue": change.row.queue})
         for queue, ids in ended.items():
             self.run("note_ended", {"now": self.time(now), "queue": queue, "ids": self.pack(ids)})
-            if self.queue_row(queue).throttle_limit >= 1:
+            if self.queue_row(queue).throttled:
                 self.announce([queue])  # an end makes room
+        self.ends_of_tasks(changes)
+
+    def ends_of_tasks(self, changes: Iterable[Change | None]) -> None:
+        """Tasks of workflows are among what became final: their runs go on. Written where runs are known."""
 
     def _place(self, row: Row, at: datetime, closes: datetime | None, now: datetime) -> None:
         """Into the claim order if its time has come, else among the waiting."""
@@ -258,6 +275,13 @@ class Changing(Reading):
         params |= {"throttle_factor": row.throttle_factor, "closes_time": self.time(closes), "now": self.time(now)}
         self.run("place_ready", params)
         self.announce([row.queue])
+
+    def place_again(self, row: Row, now: datetime) -> None:
+        """Where the row says; its window may have closed meanwhile."""
+        if row.time_windows:
+            self.apply([Report(row.id, Moved())])
+        else:
+            self._place(row, row.scheduled_run_time, row.expires_time, now)
 
     def rank(self, queue: str, priority: float, at: datetime) -> tuple[float, float]:
         """The two numbers that order due jobs (W2)."""
@@ -279,6 +303,8 @@ class Changing(Reading):
             major, minor = self.rank(job.queue, job.priority, job.scheduled_run_time)
             dropped += self.run("drop_ready", {"queue": job.queue, "id": job.id, "major": major, "minor": minor})
             dropped += self.run("drop_waiting", {"id": job.id, "wake_time": row["scheduled_run_time"]})
+            if self.queue_row(job.queue).throttled:
+                dropped += self.run("drop_aside", {"id": job.id})
             dropped += self.run("drop_parked", {"id": job.id, "job_type": job.job_type})
             dropped += self.run("drop_undecided", {"id": job.id, "job_type": job.job_type})
         return dropped

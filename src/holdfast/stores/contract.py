@@ -13,8 +13,14 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from holdfast.jobs.job import Answer, Attempt, Job, Move
+from holdfast.jobs.breaker import Breaker
+from holdfast.jobs.facts import Facts
+from holdfast.jobs.job import Answer, Attempt, Job, LogLine, Move, Progress
+from holdfast.jobs.schedules import Schedule
 from holdfast.jobs.states import Change, Happening
+from holdfast.workflows.definition import Definition
+from holdfast.workflows.plan import StepRow
+from holdfast.workflows.states import WorkflowState
 
 
 class QueueDeclared(Struct, frozen=True):
@@ -41,6 +47,11 @@ class QueueRow(Struct, frozen=True):
     @property
     def throttle_limit(self) -> float:
         return self.declared_limit if self.set_limit is None else self.set_limit
+
+    @property
+    def throttled(self) -> bool:
+        """Jobs are claimed from it under its lock."""
+        return self.throttle_limit >= 1 or self.throttler is not None
 
 
 class TypeRow(Struct, frozen=True):
@@ -84,6 +95,7 @@ class NewJob(Struct, frozen=True):
     expires_time: datetime | None = None
     on_duplicate: str = "return"
     retry_of: int | None = None
+    run: int | None = None  # whose task it is
 
 
 class Claimed(Struct, gc=False):
@@ -100,11 +112,13 @@ class Claimed(Struct, gc=False):
     losses: int
     answer: str | None = None  # to the wait of the attempt before, or to one that is still to come
     checkpoint: str | None = None  # what an attempt before has saved
+    run: int | None = None  # whose task it is
     job: Job | None = None  # for a response handler
     began: float = 0.0  # monotonic: when it was claimed, and then when its handler was called
     why: str = ""  # why it was cancelled: timeout, aborted, stopping
     actor: str = ""  # who had it aborted
     task: Any = None  # the task it is suspended in
+    notes: Any = None  # where its progress, log and checkpoint go
 
 
 class Done(Struct, frozen=True):
@@ -113,6 +127,7 @@ class Done(Struct, frozen=True):
     call: Claimed
     seconds: float
     result: str | None
+    effects: str | None = None  # of a task: what it publishes for those after it
 
 
 class Report(Struct, frozen=True):
@@ -125,6 +140,27 @@ class Report(Struct, frozen=True):
     lease: int = 0
     actor: str | None = None  # from outside: leaves an audit row
     action: str = ""
+
+
+class Line(Struct, frozen=True, gc=False):
+    """Something that a handler said for its job's log."""
+
+    said: float  # on the monotonic clock
+    level: str
+    text: str
+    skipped: int = 0  # lines before it that nobody had room for
+
+
+class Note(Struct, frozen=True):
+    """What an attempt says about itself while it holds its job; None: nothing new."""
+
+    job_id: int
+    attempt: int
+    queue: str
+    progress: Progress | None = None
+    checkpoint: str | None = None  # as JSON
+    lines: Sequence[Line] = ()
+    log_limit: int = 1 << 20  # bytes that the job's log may have
 
 
 class Want(Struct, frozen=True):
@@ -146,6 +182,7 @@ class Turn(Struct, frozen=True):
     wants: Sequence[Want] = ()
     types: tuple[str, ...] = ()
     promote: bool = False
+    notes: Sequence[Note] = ()  # of the jobs that end with this turn: written before their end
 
 
 class TurnAnswer(Struct, frozen=True):
@@ -155,6 +192,7 @@ class TurnAnswer(Struct, frozen=True):
     stale: int
     changes: Sequence[Change | None]
     wake_in: float | None = None  # seconds until the next job's time comes; known after `promote`
+    full: Mapping[str, float | None] = {}  # throttled queues whose due jobs may not start; seconds until they might, if known
 
 
 class WorkerJoin(Struct, frozen=True):
@@ -169,6 +207,7 @@ class WorkerJoin(Struct, frozen=True):
     labels: tuple[str, ...]
     concurrency: int
     lock_path: str | None = None
+    every_queue: bool = False  # also those made after it came
 
 
 class WorkerRow(Struct, frozen=True):
@@ -188,6 +227,7 @@ class WorkerRow(Struct, frozen=True):
     start_time: datetime
     beat_time: datetime
     stopping: bool
+    every_queue: bool = False
 
 
 class Pulse(Struct, frozen=True):
@@ -198,6 +238,83 @@ class Pulse(Struct, frozen=True):
     aborts: bool  # wishes to end jobs
     strays: bool  # leases of workers that are gone
     undecided: bool  # errors that a retry handler has to judge
+    tripped: bool  # types whose breaker is not closed
+
+
+class QueueLoad(Struct, frozen=True):
+    """How full a queue is. A count named in `about` is at least that much."""
+
+    name: str
+    paused: bool
+    throttle_limit: float
+    ready: int
+    waiting: int  # for their time
+    parked: int  # no live worker handles their type
+    running: int
+    ended_per_second: float
+    about: tuple[str, ...] = ()
+
+
+class Running(Struct, frozen=True):
+    """A job that a worker holds."""
+
+    id: int
+    job_type: str
+    job_key: str | None
+    queue: str
+    attempt: int
+    start_time: datetime
+    worker: str | None
+    progress: Progress | None
+
+
+class Glance(Struct, frozen=True):
+    """An instance at one moment."""
+
+    time: datetime
+    queues: tuple[QueueLoad, ...]
+    slowest: tuple[Running, ...]  # the job that has been running longest first
+    in_hand: Mapping[int, int]  # worker → jobs
+
+
+class ScheduleRow(Struct, frozen=True):
+    """A schedule as it is stored; what an operator set wins over what the code declared (W6)."""
+
+    schedule: Schedule  # the one in force
+    source: str  # of that one: code or operator
+    declared: bool  # the code declares one of this name
+    removed: bool  # by an operator: it does not fire
+    next_time: datetime | None
+    last_time: datetime | None  # of the last firing
+    last_job: int | None
+    count: int  # firings so far
+    problem: str | None  # why it could not fire when it last was due
+    create_time: datetime
+    update_time: datetime
+
+    @property
+    def name(self) -> str:
+        return self.schedule.name
+
+
+class FiringRow(Struct, frozen=True):
+    """One firing of a schedule."""
+
+    schedule: str
+    count: int  # its number, from 1
+    time: datetime  # the schedule's
+    fire_time: datetime  # when it happened
+    job: int
+    duplicate: bool  # a living job had the key, so none was made
+    actor: str  # `schedule`, or who fired it by hand
+
+
+class Fired(Struct, frozen=True):
+    """What came of a look at the schedules."""
+
+    wake_in: float | None  # seconds until there is more to do
+    count: int = 0  # firings
+    told: tuple[str, ...] = ()  # sentences about what did not go as planned
 
 
 class Filter(Struct, frozen=True):
@@ -213,6 +330,17 @@ class Filter(Struct, frozen=True):
     archive: bool = False
 
 
+class ArchivePage(Struct, frozen=True):
+    """Which part of the archive to read; None means anything."""
+
+    job_type: str | None = None
+    queue: str | None = None
+    since: datetime | None = None  # of the end, and with it
+    until: datetime | None = None  # of the end, and without it
+    after: int = 0
+    limit: int = 1000
+
+
 class News(Enum):
     """What a watch has heard of."""
 
@@ -220,6 +348,7 @@ class News(Enum):
     JOBS = "jobs"  # became due
     ABORT = "abort"  # somebody wants a held job to end
     QUEUES = "queues"  # one was paused, resumed or given a limit
+    SCHEDULES = "schedules"  # one was added, changed or removed
 
 
 class Taker(Protocol):
@@ -238,6 +367,54 @@ class Watch(Protocol):
     def close(self) -> None: ...
 
 
+class Submission(Struct, frozen=True, kw_only=True):
+    """A workflow that is to run."""
+
+    definition: Definition
+    trigger: str
+    params: dict[str, Any] = {}
+    step_params: dict[str, dict[str, Any]] = {}
+    ignore: tuple[str, ...] = ()
+    priority: float = 100
+    actor: str = "app"
+
+
+class RunStep(Struct, frozen=True):
+    """A step of a run."""
+
+    counts: StepRow
+    items_job: int | None = None
+    cursor: str | None = None
+    start_time: datetime | None = None
+    end_time: datetime | None = None
+
+
+class RunRow(Struct, frozen=True):
+    """A run of a workflow."""
+
+    id: int
+    workflow: str
+    trigger: str
+    state: WorkflowState
+    definition: Definition
+    params: dict[str, Any]
+    step_params: dict[str, Any]
+    published: dict[str, Any]
+    publication: int
+    ignore: tuple[str, ...]
+    priority: float
+    progress: float
+    aborted: bool
+    create_time: datetime
+    update_time: datetime
+    end_time: datetime | None
+    steps: tuple[RunStep, ...]
+
+    @property
+    def title(self) -> str:
+        return f"Run `{self.trigger}` of workflow `{self.workflow}`"
+
+
 class Store(Protocol):
     """One connection to one instance."""
 
@@ -246,6 +423,7 @@ class Store(Protocol):
     listeners: list[Callable[[], None]]  # called in this process after jobs became due
     takers: list[Taker]  # the workers of this process
     source: Any  # what the job values that it makes are to ask for more
+    throttlers: dict[str, Any]  # by queue: the throttler functions that this process has
 
     @property
     def generation(self) -> int:
@@ -286,6 +464,14 @@ class Store(Protocol):
 
     def counts(self) -> Mapping[str, Mapping[str, int]]: ...
 
+    def glance(self) -> Glance: ...
+
+    def breakers(self) -> Sequence[Breaker]: ...
+
+    def breaker(self, job_type: str) -> Breaker | None: ...
+
+    def reset_breaker(self, job_type: str, actor: str) -> Breaker: ...
+
     # Jobs
     def add(self, jobs: Sequence[NewJob], connection: Any = None) -> Sequence[Job]: ...
 
@@ -299,6 +485,10 @@ class Store(Protocol):
 
     def attempts(self, job_id: int) -> Sequence[Attempt]: ...
 
+    def log(self, job_id: int, after: int = 0, limit: int = 1000) -> Sequence[LogLine]: ...
+
+    def facts(self, job_id: int) -> Facts: ...
+
     def report(self, reports: Sequence[Report]) -> Sequence[Change | None]: ...
 
     def abort(self, job_id: int, actor: str) -> Job: ...
@@ -307,8 +497,52 @@ class Store(Protocol):
 
     def retry(self, new: NewJob, actor: str) -> Job: ...
 
+    # Schedules
+    def declare_schedules(self, schedules: Sequence[Schedule]) -> None: ...
+
+    def schedules(self) -> Sequence[ScheduleRow]: ...
+
+    def firings(self, name: str, limit: int) -> Sequence[FiringRow]: ...
+
+    def set_schedule(self, schedule: Schedule, actor: str) -> ScheduleRow: ...
+
+    def reset_schedule(self, name: str, actor: str) -> ScheduleRow: ...
+
+    def remove_schedule(self, name: str, actor: str) -> None: ...
+
+    def fire_schedule(self, name: str, actor: str) -> Job: ...
+
+    def fire_due(self) -> Fired: ...
+
+    # Runs of workflows
+    def submit(self, wanted: Submission) -> RunRow: ...
+
+    def run_of(self, workflow: str, trigger: str) -> RunRow: ...
+
+    def run_by_id(self, run: int) -> RunRow: ...
+
+    def runs(
+        self, workflow: str | None = None, state: str | None = None, before: int | None = None, limit: int = 50
+    ) -> Sequence[RunRow]: ...
+
+    def tasks(self, run: int, step: str, after: int = 0, limit: int = 1000) -> Sequence[Job]: ...
+
+    def add_items(
+        self, run: int, step: str, produced: int, items: Sequence[Any], cursor: Any, last: bool
+    ) -> int | None: ...
+
+    def retry_run(self, run: int, actor: str) -> RunRow: ...
+
+    def abort_run(self, run: int, actor: str) -> RunRow: ...
+
+    def abort_tasks(self, run: int, actor: str) -> int: ...
+
+    def delete_run(self, run: int, actor: str) -> None: ...
+
     # The worker
     def exchange(self, turn: Turn) -> TurnAnswer: ...
+
+    def note(self, notes: Sequence[Note]) -> Sequence[bool]: ...
 
     def join(self, worker: WorkerJoin) -> int: ...
 
@@ -341,8 +575,17 @@ class Store(Protocol):
 
     def park(self, handled: Sequence[str]) -> int: ...
 
+    def park_tripped(self) -> bool: ...
+
     def restore(self, after: int, count: int, older_than: float) -> tuple[int, int]: ...
 
+    # The archive
     def archive(self, older_than: float, limit: int = 10_000) -> int: ...
+
+    def archived(self, wanted: ArchivePage) -> Sequence[Job]: ...
+
+    def attempts_of(self, jobs: Sequence[Job]) -> Mapping[int, Sequence[Attempt]]: ...
+
+    def forget(self, older_than: float, limit: int = 10_000) -> int: ...
 
     def tidy(self) -> str | None: ...

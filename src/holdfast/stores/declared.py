@@ -41,11 +41,11 @@ class Declared(Statements):
             stored = {row.name: row for row in self._read_queues()}
             for queue in new_queues:
                 self._register_queue(queue, stored.get(queue.name), now)
-            if new_queues:
-                self.tell(News.QUEUES)
             for declared in new_types:
                 self.run("put_type", self._type_params(declared, now))
+            self.tell(News.QUEUES)
             self._read_queues()
+            self._read_types()
 
     def _register_queue(self, queue: QueueDeclared, stored: QueueRow | None, now: datetime) -> None:
         if stored is None:
@@ -60,8 +60,22 @@ class Declared(Statements):
             return
         params = {"claim_order": queue.claim_order, "declared_limit": queue.throttle_limit, "name": queue.name}
         self.run("change_queue", {**params, "throttler": queue.throttler})
+        self._read_queues()
+        if (stored.claim_order, stored.throttler) != (queue.claim_order, queue.throttler):
+            self._take_back(queue.name)
+            self.run("forget_pools", {"queue": queue.name})
         if stored.claim_order != queue.claim_order:
             self.run("reorder_ready", {"queue": queue.name})
+        self._open(queue.name)
+
+    def _open(self, queue: str) -> None:
+        """Without limit and throttler nobody looks at what stands aside."""
+        if not self.queue_row(queue).throttled:
+            self._take_back(queue)
+
+    def _take_back(self, queue: str) -> None:
+        self.run("take_back", {"queue": queue})
+        self.run("drop_taken_back", {"queue": queue})
 
     @abstractmethod
     def create_queue(self, queue: QueueDeclared, now: datetime) -> None: ...
@@ -129,6 +143,7 @@ class Declared(Statements):
             self.run("limit_queue", {"name": queue, "set_limit": limit})
             self._audit(actor, "limit", queue=queue, detail="declared" if limit is None else f"{limit:g}")
             self._read_queues()
+            self._open(queue)
             self.tell(News.QUEUES)
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:

@@ -109,6 +109,10 @@ class Reading(Declared):
         with self.work(write=False):
             job = self._get(job_id)
             found = [self._attempt_of(row) for row in self.rows("attempts", {"id": job_id})]
+        return self.with_last(job, found)
+
+    def with_last(self, job: Job, found: list[Attempt]) -> list[Attempt]:
+        """The attempts that have a record, and the last one where the row tells it."""
         if job.attempt > len(found):
             outcome = AttemptEnd.SUCCESS if job.final else None
             found.append(Attempt(job.attempt, job.start_time, job.end_time, outcome, None, None, job.worker))
@@ -125,10 +129,11 @@ class Reading(Declared):
             job = self._get(job_id)
             records = self.rows("attempts", {"id": job_id})
             audits = self.rows("audits", {"id": job_id})
+            made_by = [f"schedule {row['schedule']}" for row in self.rows("firing_of", {"job": job_id})]
         actors = {row["attempt"]: row["actor"] for row in audits if row["action"] == "abort"}
         answers = {row["attempt"]: row for row in audits if row["action"] in ("complete", "fail")}
         given = {attempt: row["actor"] for attempt, row in answers.items() if row["detail"] != "kept"}
-        moves = [Move(job.create_time, None, State.INITIAL, 0, "enqueued", "app")]
+        moves = [Move(job.create_time, None, State.INITIAL, 0, "enqueued", made_by[0] if made_by else "app")]
         for row in records:
             self._tell_attempt(moves, row, actors, given)
         if job.attempt > len(records):

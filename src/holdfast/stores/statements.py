@@ -79,6 +79,10 @@ class Statements(ABC):
     @abstractmethod
     def run(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> int: ...
 
+    def run_many(self, name: str, params: Sequence[Mapping[str, Any]], queue: str = "") -> None:
+        for each in params:
+            self.run(name, each, queue)
+
     @abstractmethod
     def time(self, moment: datetime | None) -> Any: ...
 

@@ -1,9 +1,7 @@
-"""The sweeper's verbs: lost workers, passed deadlines, closed windows, missing hints, old jobs."""
+"""The sweeper's verbs: lost workers, passed deadlines, closed windows, missing hints."""
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 from holdfast.jobs.job import JobError, Situation, State
 from holdfast.jobs.states import (
@@ -16,7 +14,8 @@ from holdfast.jobs.states import (
     Row,
     timeout_ends,
 )
-from holdfast.stores.adding import Adding
+from holdfast.stores.archiving import Archiving
+from holdfast.stores.breaking import FULL, MARK
 from holdfast.stores.contract import (
     Report,
     TypeRow,
@@ -24,7 +23,7 @@ from holdfast.stores.contract import (
 from holdfast.stores.statements import BATCH, RowDict
 
 
-class Sweeping(Adding):
+class Sweeping(Archiving):
     """Adds the verbs that find what nobody looks after."""
 
     def lose(self, worker: int) -> int:
@@ -110,14 +109,24 @@ class Sweeping(Adding):
             changes = self.apply(reports)
             for row in wishes:
                 self.run("drop_abort", {"job": row["job"]})
+            self._free_slots([change.row for change in changes if change is not None])
             return sum(change is not None for change in changes)
+
+    def _free_slots(self, ended: Sequence[Row]) -> None:
+        """A worker that does not let go of a job that was ended keeps its lease, but not the slot under a limit."""
+        for worker in {row.worker for row in ended if row.worker is not None and self.queue_row(row.queue).throttled}:
+            gone = {row.id for row in ended if row.worker == worker}
+            for lease in self.rows("single_leases", {"worker": worker}):
+                if gone.issuperset(self.unpack(lease["ids"])):
+                    self.run("drop_lease", {"id": lease["id"]})
 
     def shut(self) -> int:
         """Due jobs that may not start any more: expired ones end, closed windows wait for their next opening."""
         with self.work():
             now = self.now()
             params = {"now": self.time(now), "limit": BATCH}
-            ids = [row["id"] for name in ("drop_shut", "drop_shut_parked") for row in self.rows(name, params)]
+            hints = ("drop_shut", "drop_shut_parked", "drop_shut_aside")
+            ids = [row["id"] for name in hints for row in self.rows(name, params)]
             reports = []
             for row in self._lock(ids).values() if ids else ():
                 if row is None or row.state is State.FINAL or row.situation not in (None, Situation.LOOSE):
@@ -134,24 +143,38 @@ class Sweeping(Adding):
         """Due jobs of types nobody handles leave the line; parked ones of handled types come back (Q4)."""
         moved = 0
         with self.work():
+            self._read_types()
+            tripped = self.tripped_types()
             for row in self.rows("parked_types"):
-                if row["job_type"] in handled:
+                if row["job_type"] in handled and row["job_type"] not in tripped:
                     moved += self._unpark(row["job_type"])
             for queue in self._read_queues():
                 for row in self.rows("head_types", {"queue": queue.name, "limit": BATCH}):
-                    if row["job_type"] not in handled:
-                        params = {"queue": queue.name, "job_type": row["job_type"], "limit": 10 * BATCH}
-                        moved += self.run("park", params)
-                        self.run("drop_ready_parked", params)
+                    job_type = row["job_type"].removeprefix(MARK)
+                    if job_type != row["job_type"]:
+                        if job_type not in tripped:
+                            self.unmark_probe(queue.name, job_type)
+                    elif job_type not in handled or job_type in tripped:
+                        moved += self._park(queue.name, job_type)
         return moved
 
-    def _unpark(self, job_type: str) -> int:
-        params = {"job_type": job_type, "limit": 10 * BATCH}
-        moved = self.run("unpark", {**params, "now": self.time(self.now())})
-        self.run("drop_unparked", params)
-        if moved:
-            self.announce([])
+    def _park(self, queue: str, job_type: str) -> int:
+        params = {"queue": queue, "job_type": job_type, "limit": FULL}
+        moved = self.run("park", params)
+        self.run("drop_ready_parked", params)
         return moved
+
+    def park_tripped(self) -> bool:
+        """Due jobs of types whose breaker is open leave the line, so that no claim walks over them (R6). Whether there are more."""
+        most = 0
+        with self.work():
+            self._read_types()
+            tripped = self.tripped_types()
+            for queue in self._read_queues() if tripped else ():
+                for row in self.rows("head_types", {"queue": queue.name, "limit": BATCH}):
+                    if row["job_type"] in tripped:
+                        most = max(most, self._park(queue.name, row["job_type"]))
+        return most >= FULL
 
     def restore(self, after: int, count: int, older_than: float) -> tuple[int, int]:
         """Give living jobs of the next `count` ids their hint back if they lost it (C4).
@@ -188,10 +211,8 @@ class Sweeping(Adding):
         if self._is_undecided(row, types.get(row.job_type)):
             self.run("add_undecided", {"job_type": row.job_type, "id": row.id})
             self.announce([row.queue])
-        elif row.time_windows:
-            self.apply([Report(row.id, Moved())])
         else:
-            self._place(row, row.scheduled_run_time, row.expires_time, now)
+            self.place_again(row, now)
         return 1
 
     def _is_undecided(self, row: Row, declared: TypeRow | None) -> bool:
@@ -216,25 +237,3 @@ class Sweeping(Adding):
             if row is not None and row.situation is Situation.HELD and row.attempt == seen[row.id]
         ]
         return sum(change is not None for change in self.apply(reports))
-
-    def archive(self, older_than: float, limit: int = 10_000) -> int:
-        """Move jobs that ended `older_than` seconds ago out of the hot tables (E4)."""
-        with self.work():
-            now = self.now()
-            before = self.time(now - timedelta(seconds=older_than))
-            moved = 0
-            for row in self.rows("old_ended", {"before": before, "limit": BATCH}):
-                params = {"ids": row["ids"], "now": self.time(now), "before": before}
-                self.make_room_in_archive(self._known(row["end_time"]))
-                moved += self.run("to_archive", params, row["queue"])
-                self.run("drop_archived", params, row["queue"])
-                self.run("drop_dead", params)
-                self.run("drop_ended", {"id": row["id"]})
-                if moved >= limit:
-                    break
-            self.run("forget_workers", {"before": self.time(now - timedelta(days=7))})
-            return moved
-
-    @abstractmethod
-    def make_room_in_archive(self, end_time: datetime) -> None:
-        """For jobs that ended at this time, where the archive has parts."""

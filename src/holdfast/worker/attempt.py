@@ -13,6 +13,7 @@ from holdfast.jobs.outcome import Failed, Retry, Snooze, Wait
 from holdfast.jobs.payload import storable
 from holdfast.jobs.states import Aborted, HandedBack, Lost, Raised, Snoozed, Waited
 from holdfast.stores.contract import Claimed, Done, Report
+from holdfast.workflows.task import Published
 
 LONGEST_TRACEBACK = 20_000
 
@@ -26,8 +27,12 @@ def returned(call: Claimed, value: Any, seconds: float) -> Done | Report:
     if isinstance(value, Wait):
         named = value.timeout is not UNSET
         return _report(call, Waited(seconds, value.timeout if value.timeout is not UNSET else None, named))
+    effects = None
     try:
-        return Done(call, seconds, payload.dump(value, what="result"))
+        if isinstance(value, Published):
+            effects = payload.dump(value.effects, what="what the task publishes")
+            value = value.value
+        return Done(call, seconds, None if value is None else payload.dump(value, what="result"), effects)
     except Invalid as error:
         return _report(call, Raised(JobError("Invalid", str(error), "result"), None, seconds))
 

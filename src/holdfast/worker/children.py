@@ -10,7 +10,7 @@ Three kinds of process take part:
   session of its own or a double fork. Elsewhere only the group is killed.
 
 The worker's death reaches the zygote as the end of its socket, or by signal; the zygote's death kills the children.
-Requests and replies are opaque bytes; standard input and output belong to the handlers.
+While a call is performed, messages may go both ways. All of it is opaque bytes; standard input and output belong to the handlers.
 """
 
 import contextlib
@@ -29,13 +29,17 @@ from holdfast.clock import monotonic
 from holdfast.worker.processes import how_it_ended, signal_group
 from holdfast.worker.zygote import (
     BORN,
+    CALL,
     CLOSE,
     DIED,
     END,
     FORK,
     FRAME,
+    LAST,
+    MESSAGE,
     NOTE,
     PATIENCE,
+    Perform,
     fork_zygote,
     socket_pair,
     unpack,
@@ -50,19 +54,21 @@ class Nursery:
     """Performs calls in child processes; may be used from any thread.
 
     `on_end(call_id, reply, how)` is called exactly once for each call, in a thread of the nursery: with the reply, or
-    with None and how the child ended. Of a call that `end` or `close` was asked to end the reply is always None, and
+    with None and how the child ended; `on_message(call_id, message)` before that, for each message of the child, and must
+    not block. Of a call that `end` or `close` was asked to end the reply is always None, and
     by then its child and all its descendants are gone.
     """
 
     def __init__(
         self,
-        perform: Callable[[bytes], bytes],
+        perform: Perform,
         on_end: Callable[[int, bytes | None, str], None],
+        on_message: Callable[[int, bytes], None] = lambda *_: None,
         *,
         spare: int = 4,
         idle_seconds: float = 30.0,
     ) -> None:
-        self._new_family = partial(_Family, perform, on_end, spare, idle_seconds)
+        self._new_family = partial(_Family, perform, on_end, on_message, spare, idle_seconds)
         self._lock = threading.Lock()
         self._family: _Family | None = None
         self._closed = False
@@ -76,9 +82,15 @@ class Nursery:
 
         OSError if the machine has no room for another process or socket; the call has not begun then.
         """
-        frame = FRAME.pack(len(request), fresh) + request
+        frame = FRAME.pack(len(request), LAST if fresh else CALL) + request
         while not self._living_family().begin(call_id, frame, fresh):
             pass  # the child or the zygote died before it had the request: another one gets it
+
+    def tell(self, call_id: int, message: bytes) -> None:
+        """Say something to the child that performs the call; once it has ended, no effect."""
+        family = self._family
+        if family is not None:
+            family.tell(call_id, message)
 
     def end(self, call_id: int, grace: float = 2.0) -> None:
         """Terminate the call's process group, after the grace kill it with all descendants; once ended, no effect."""
@@ -132,13 +144,15 @@ class _Family:
 
     def __init__(
         self,
-        perform: Callable[[bytes], bytes],
+        perform: Perform,
         on_end: Callable[[int, bytes | None, str], None],
+        on_message: Callable[[int, bytes], None],
         spare: int,
         idle_seconds: float,
     ) -> None:
         self.lost = False
         self._on_end = on_end
+        self._on_message = on_message
         self._spare = spare
         self._idle_seconds = idle_seconds
         self._lock = threading.Lock()
@@ -172,6 +186,13 @@ class _Family:
         except OSError:  # it is dead: of a new one the zygote tells why, which ends the call
             return not reused or not self._take_back(child, call_id)
         return True
+
+    def tell(self, call_id: int, message: bytes) -> None:
+        with self._lock:
+            child = self._calls.get(call_id)
+        if child is not None:
+            with contextlib.suppress(OSError), child.sending:  # it may be dying
+                child.connection.sendall(FRAME.pack(len(message), MESSAGE) + message)
 
     def end(self, call_id: int, grace: float) -> None:
         with self._lock:
@@ -254,13 +275,23 @@ class _Family:
                 self._selector.unregister(child.connection)
             return False
         child.received += piece
-        frame = unpack(child.received)
-        if frame is not None:
-            child.received.clear()
-            reply, last = frame
-            child.leaving = child.leaving or last
-            self._settle(child, reply, "")
+        while (frame := unpack(child.received)) is not None:
+            body, kind = frame
+            if kind == MESSAGE:
+                self._hear(child, body)
+            else:
+                child.leaving = child.leaving or kind == LAST
+                self._settle(child, body, "")
         return True
+
+    def _hear(self, child: _Child, message: bytes) -> None:
+        call_id = child.call_id
+        if call_id is None:
+            return
+        try:
+            self._on_message(call_id, message)
+        except Exception:
+            logger.exception("A message of call %s was not taken.", call_id)
 
     def _hear_zygote(self) -> bool:
         """Take what the zygote tells; false at its end."""

@@ -3,17 +3,21 @@
 import inspect
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
 
 from holdfast.errors import HoldfastError, Invalid
-from holdfast.jobs.job import Answer
-from holdfast.jobs.payload import Signature
+from holdfast.jobs import payload
+from holdfast.jobs.job import Answer, Progress
+from holdfast.jobs.payload import Signature, storable
 from holdfast.stores.contract import Claimed
 
 ISOLATIONS = ("thread", "process")
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+LONGEST_LINE = 10_000  # characters of a line of the log
+LONGEST_PROGRESS = 1_000  # characters of the text beside the fraction
 decode_answer = msgspec.json.Decoder(Answer).decode
 decode_any = msgspec.json.Decoder().decode
 
@@ -48,6 +52,22 @@ class Handler(Struct):
         return self.response_handler(call.job, response)
 
 
+class Notes(Protocol):
+    """Where what handlers say about their jobs goes."""
+
+    def progress(self, call: Claimed, progress: Progress) -> None: ...
+
+    def line(self, call: Claimed, level: str, text: str) -> None: ...
+
+    def checkpoint(self, call: Claimed, text: str) -> None:
+        """Returns when it is stored; `Unavailable` if it cannot be."""
+        ...
+
+    def cancelled(self) -> bool:
+        """Somebody said so who cannot say it on the call."""
+        ...
+
+
 class CurrentJob:
     """The job that the calling handler runs for."""
 
@@ -77,10 +97,55 @@ class CurrentJob:
     @property
     def cancelled(self) -> bool:
         """Its time is over, it was aborted, or its worker stops: whatever it returns from now on is ignored."""
-        return bool(self._call.why)
+        return bool(self._call.why) or (self._call.notes is not None and self._call.notes.cancelled())
+
+    def progress(self, fraction: float, text: str = "") -> None:
+        """Say how far it is, from 0 to 1. Costs next to nothing: the last one said is stored a few times a second."""
+        if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
+            raise Invalid(f"progress {fraction!r}: give a number from 0 to 1, as progress(0.4, 'two of five').")
+        if self._call.notes is not None:
+            self._call.notes.progress(self._call, Progress(float(fraction), cut(str(text), LONGEST_PROGRESS)))
+
+    def log(self, text: object, *values: object, level: str = "INFO") -> None:
+        """Add a line to the job's log; with values, `%s` in the text stands for them as in `logging`."""
+        name = level.upper()
+        if name not in LEVELS:
+            raise Invalid(f"log level {level!r}: known are {', '.join(LEVELS)}.")
+        if self._call.notes is not None:
+            self._call.notes.line(self._call, name, cut(_filled(str(text), values), LONGEST_LINE))
+
+    @property
+    def checkpoint(self) -> Any:
+        """What this attempt or one before it saved last, or None. Assigning a value that JSON can hold saves it.
+
+        It is stored when the assignment returns, which takes a commit, also on the event loop. What is read is a copy:
+        assign it again to save a change.
+        """
+        return None if self._call.checkpoint is None else decode_any(self._call.checkpoint)
+
+    @checkpoint.setter
+    def checkpoint(self, value: Any) -> None:
+        text = payload.dump(value, what="checkpoint")
+        if self._call.notes is not None:
+            self._call.notes.checkpoint(self._call, text)
+        self._call.checkpoint = text
 
     def __repr__(self) -> str:
         return f"CurrentJob(id={self.id}, job_type={self.job_type!r}, attempt={self.attempt})"
+
+
+def cut(text: str, longest: int) -> str:
+    """Text that every database takes, not longer than it may be."""
+    return storable(text if len(text) <= longest else text[: longest - 1] + "…")
+
+
+def _filled(text: str, values: tuple[object, ...]) -> str:
+    if not values:
+        return text
+    try:
+        return text % values
+    except (TypeError, ValueError, KeyError):
+        return " ".join([text, *map(str, values)])
 
 
 CALL: ContextVar[Claimed] = ContextVar("holdfast_call")

@@ -5,7 +5,8 @@ import contextvars
 import itertools
 import logging
 import threading
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -13,8 +14,13 @@ from holdfast.clock import Clock
 from holdfast.jobs.states import Happening, Succeeded
 from holdfast.stores.contract import Claimed, Done, Report
 from holdfast.worker import attempt
+from holdfast.worker.capture import Capture
 from holdfast.worker.children import Nursery
+from holdfast.worker.dispatch import Dispatch, Message, Reply
+from holdfast.worker.handler import Handler
 from holdfast.worker.runners import End, Runner, cancel_in_backlog
+from holdfast.worker.scribe import Scribe
+from holdfast.worker.zygote import Wire
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -24,13 +30,26 @@ class ProcessRunner(Runner):
 
     MOST = 200  # children at a time
 
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        concurrency: int,
+        finished: deque[End],
+        wake: Callable[[], None],
+        scribe: Scribe,
+        log_level: str,
+    ) -> None:
+        super().__init__(handlers, concurrency, finished, wake)
+        self._scribe = scribe
+        self._log_level = log_level
+
     def start(self) -> None:
         self._lock = threading.Lock()
         self._live: dict[int, Claimed] = {}  # by number: two attempts of a job may be here
         self._numbers = itertools.count(1)
         self._timer = threading.Event()
         self._stopping = False
-        self._nursery = Nursery(self._perform, self._on_end)
+        self._nursery = Nursery(self._perform, self._on_end, self._on_message)
         self._started = False
         self._watcher = threading.Thread(target=self._watch, name="holdfast-timeouts", daemon=True)
 
@@ -68,7 +87,7 @@ class ProcessRunner(Runner):
                 self._refuse([call, *self.take_back()], error)
                 return
             if call.why:  # it was ended before the nursery knew of it
-                self._nursery.end(number)
+                self._end(number)
 
     def _refuse(self, calls: Sequence[Claimed], error: Exception) -> None:
         """No process can be had: others may have more luck."""
@@ -77,15 +96,26 @@ class ProcessRunner(Runner):
             self.finish(attempt.handed_back(call))
         self.wake()
 
-    def _perform(self, request: bytes) -> bytes:
+    def _perform(self, request: bytes, wire: Wire) -> bytes:
         """In the child: the whole attempt; its end as JSON."""
         call = decode_call(request)
+        call.notes = dispatch = Dispatch(wire)
+        capture = Capture(dispatch, self._log_level)
+        capture.install()
+        try:
+            return self._attempt(call)
+        finally:
+            capture.remove()
+            dispatch.close()
+
+    def _attempt(self, call: Claimed) -> bytes:
         clock = Clock().monotonic
         began = clock()
         try:
-            value = contextvars.copy_context().run(self.handlers[call.job_type].begin, call)
+            context = contextvars.copy_context()
+            value = context.run(self.handlers[call.job_type].begin, call)
             if asyncio.iscoroutine(value):
-                value = contextvars.copy_context().run(asyncio.run, value)
+                value = context.run(asyncio.run, value)
             end: End = attempt.returned(call, value, clock() - began)
         except BaseException as error:
             end = attempt.raised(call, error, clock() - began)
@@ -93,6 +123,20 @@ class ProcessRunner(Runner):
             return encode_end(end)
         except Exception as error:
             return encode_end(attempt.raised(call, error, clock() - began))
+
+    def _on_message(self, number: int, message: bytes) -> None:
+        """What the handler in the child says about its job."""
+        call = self._live.get(number)
+        if call is None:
+            return
+        said = decode_message(message)
+        if said.progress is not None or said.lines:
+            self._scribe.hear(call, said.progress, said.lines)
+        if said.checkpoint is not None:
+            self._scribe.save(call, said.checkpoint, lambda error: self._acknowledge(number, said.number, error))
+
+    def _acknowledge(self, number: int, save: int, error: Exception | None) -> None:
+        self._nursery.tell(number, encode_call(Reply(save, None if error is None else str(error))))
 
     def _on_end(self, number: int, reply: bytes | None, how: str) -> None:
         with self._lock:
@@ -123,16 +167,21 @@ class ProcessRunner(Runner):
             for number, call in list(self._live.items()):
                 if call.timeout is not None and not call.why and now >= call.began + call.timeout:
                     call.why = "timeout"
-                    self._nursery.end(number)
+                    self._end(number)
 
     def cancel(self, job_id: int, attempt_number: int, why: str, actor: str = "") -> None:
         for number, call in list(self._live.items()):
             if (call.id, call.attempt) == (job_id, attempt_number):
                 if not call.why:
                     call.why, call.actor = why, actor
-                    self._nursery.end(number)
+                    self._end(number)
                 return
         cancel_in_backlog(self, job_id, attempt_number, why, actor)
+
+    def _end(self, number: int, grace: float = 2.0) -> None:
+        """Tell the handler, should it ask, and end its process."""
+        self._nursery.tell(number, encode_call(Reply(cancelled=True)))
+        self._nursery.end(number, grace)
 
     def stop(self) -> None:
         self._stopping = True
@@ -140,7 +189,7 @@ class ProcessRunner(Runner):
             return
         for number, call in list(self._live.items()):
             call.why = call.why or "stopping"
-            self._nursery.end(number, grace=0.5)
+            self._end(number, grace=0.5)
         self._nursery.close(1.0)
         for number in list(self._live):
             self._on_end(number, None, "")
@@ -150,16 +199,17 @@ class ProcessRunner(Runner):
 
 encode_call = msgspec.json.Encoder().encode
 decode_call = msgspec.json.Decoder(Claimed).decode
+decode_message = msgspec.json.Decoder(Message).decode
 decode_happening = msgspec.json.Decoder(Happening).decode
 
 
 def encode_end(end: End) -> bytes:
     """The end of an attempt on its way from the child to the worker."""
-    return encode_call(Succeeded(end.result, end.seconds) if isinstance(end, Done) else end.happening)
+    return encode_call(Succeeded(end.result, end.seconds, end.effects) if isinstance(end, Done) else end.happening)
 
 
 def decode_end(reply: bytes, call: Claimed) -> End:
     happening = decode_happening(reply)
     if isinstance(happening, Succeeded):
-        return Done(call, happening.seconds or 0.0, happening.result)
+        return Done(call, happening.seconds or 0.0, happening.result, happening.effects)
     return Report(call.id, happening, call.attempt, call.job_type, call.lease)

@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec import structs
 
-from holdfast.errors import Invalid
+from holdfast.clock import sleep
+from holdfast.errors import Invalid, Unavailable
 from holdfast.jobs.job import Job, JobError, State
 from holdfast.jobs.outcome import GiveUp, Retry
 from holdfast.jobs.states import NEVER_RETRIED, STATUS, Decided, Raised
@@ -16,6 +17,7 @@ from holdfast.stores.contract import Report
 from holdfast.worker.handler import Handler
 
 PATIENCE = 10.0  # seconds a retry handler may take
+PAUSE = 0.1  # seconds before the database is asked again
 
 
 class Judge:
@@ -60,19 +62,25 @@ class Judge:
         happening = report.happening
         assert isinstance(happening, Raised)
         handler = self._handlers[report.job_type]
-        answer = self._called(handler, report.job_id, happening.error)
+        try:
+            job = as_failed(self._read(report.job_id), happening.error)
+        except Unavailable:  # which is not the retry handler's fault: it is asked when the database is back
+            sleep(PAUSE)
+            self._answer(report)
+            return
+        answer = self._called(handler, job, happening.error)
         decided = decided_by(answer, happening, handler)
         self._answer(Report(report.job_id, decided, report.attempt, report.job_type, report.lease))
         self._asked.discard(report.job_id)
 
-    def _called(self, handler: Handler, job_id: int, error: JobError) -> Any:
+    def _called(self, handler: Handler, job: Job, error: JobError) -> Any:
         """What the retry handler returned or raised, or that it took too long."""
         box: list[Any] = []
 
         def call() -> None:
             assert handler.retry_handler is not None
             try:
-                answer = handler.retry_handler(as_failed(self._read(job_id), error), error)
+                answer = handler.retry_handler(job, error)
                 box.append(asyncio.run(answer) if inspect.iscoroutine(answer) else answer)
             except BaseException as raised:
                 box.append(raised)

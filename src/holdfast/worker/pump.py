@@ -14,8 +14,9 @@ from holdfast.clock import Clock, monotonic
 from holdfast.errors import Unavailable
 from holdfast.jobs.job import JobError
 from holdfast.jobs.states import HandedBack, Raised
-from holdfast.stores.contract import Claimed, Done, Report, Store, Turn, TurnAnswer, Want
+from holdfast.stores.contract import Claimed, Done, Note, Report, Store, Turn, TurnAnswer, Want
 from holdfast.worker.hand import Hand
+from holdfast.worker.scribe import Scribe
 from holdfast.worker.settings import FAREWELL, WorkerSettings
 
 logger = logging.getLogger("holdfast.worker")
@@ -29,6 +30,7 @@ class Owner(Protocol):
 
     id: int
     hand: Hand
+    scribe: Scribe
     types: tuple[str, ...]
     clock: Clock
     settings: WorkerSettings
@@ -62,6 +64,7 @@ class Pump(threading.Thread):
         self._queues: deque[str] = deque()
         self._generation = 0
         self._pending: tuple[list[Done], list[Report], list[int]] = ([], [], [])
+        self._notes: list[Note] = []  # what the attempts that ended said last
 
     def look(self, promote: bool = False) -> None:
         """There may be something to claim, or (`promote`) a job whose time comes sooner than we know."""
@@ -122,7 +125,7 @@ class Pump(threading.Thread):
         if not (done or reports or ended or wants):
             return False
         promote = self.index == 0 and (worker.clock.movable or monotonic() >= self._promote_at)
-        turn = Turn(worker.id, self.index, done, reports, ended, wants, worker.types, promote)
+        turn = Turn(worker.id, self.index, done, reports, ended, wants, worker.types, promote, self._notes)
         try:
             if self.store.generation != self._generation:
                 self._reconnected()
@@ -130,7 +133,7 @@ class Pump(threading.Thread):
         except BaseException:
             self.hand.release(room)
             raise
-        self._pending = ([], [], [])
+        self._pending, self._notes = ([], [], []), []
         self._learn(turn, answer, room)
         return True
 
@@ -139,6 +142,8 @@ class Pump(threading.Thread):
         self._pending[0].extend(done)
         self._pending[1].extend(reports)
         self._pending[2].extend(ended)
+        if self.worker.scribe.busy:
+            self._notes += self.worker.scribe.take(done, reports)
         if self.hand.limited and ended:
             self._called = True  # an end makes room under a limit
 
@@ -254,6 +259,7 @@ class Pump(threading.Thread):
     def _one_by_one(self) -> None:
         """One of the reports cannot be stored: the others must not suffer, and it must not be forgotten."""
         done, reports, ended = self._pending
+        self._note_apart()
         while done:
             self._store_one(Turn(self.worker.id, self.index, done=[done[-1]]), done[-1].call.id)
             done.pop()
@@ -263,6 +269,17 @@ class Pump(threading.Thread):
         self.store.exchange(Turn(self.worker.id, self.index, ended_leases=ended))
         self.hand.settled(ended)
         ended.clear()
+
+    def _note_apart(self) -> None:
+        notes, self._notes = self._notes, []
+        for note in notes:
+            try:
+                self.store.note([note])
+            except Unavailable:
+                self._notes = notes
+                raise
+            except Exception:
+                logger.exception("What job %s said at its end could not be stored and is lost.", note.job_id)
 
     def _store_one(self, turn: Turn, job_id: int) -> None:
         try:

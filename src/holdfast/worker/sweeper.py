@@ -14,15 +14,18 @@ from msgspec import Struct
 
 from holdfast.clock import Clock, monotonic
 from holdfast.errors import Unavailable
+from holdfast.jobs.states import ABORT_PATIENCE
 from holdfast.stores.contract import Store, WorkerRow
 from holdfast.worker import lockfile
 from holdfast.worker.settings import FAREWELL, WorkerSettings
 
 logger = logging.getLogger("holdfast.sweeper")
-ABORT_PATIENCE = 10.0  # seconds a worker has to end a job that somebody wants to end (J10)
 SLICE = 20_000  # ids looked at in one search for forgotten jobs
 QUICK = 0.5  # seconds between looks at locks of workers on this machine
 PARK_EVERY = 20.0
+PARK_ROUNDS = 20  # batches of jobs of a type with an open breaker that one sweep takes out of the line
+MANY = 10_000  # jobs that were parked or came back, after which there may be more
+SOON = 0.05  # seconds until the next sweep, if this one left something
 ARCHIVE_EVERY = 60.0
 TIDY_EVERY = 50_000  # claims
 TIDY_LOOK = 1.0  # seconds between looks at the number of claims
@@ -129,10 +132,11 @@ class Sweeper(threading.Thread):
             self.store.end_overdue()
         if pulse.aborts:
             self.store.end_old_aborts(ABORT_PATIENCE)
-        if pulse.shut:
-            self.store.shut()
+        shut = pulse.shut and self.store.shut() > 0
         if pulse.undecided:
             self._ask_judge(list(self.store.undecided(self._types)))
+        if pulse.tripped:
+            self.park_tripped()
         self._now_and_then("park", PARK_EVERY, self.park, everything)
         # A busy worker has no free slot for what it would find.
         rest_of_slices = self._slice and self._claims() == self._restored_claims
@@ -141,6 +145,8 @@ class Sweeper(threading.Thread):
         )
         self._now_and_then("archive", ARCHIVE_EVERY, self.archive, everything)
         rest = QUICK if self.store.lock_path() else min(self._settings.heartbeat, self._settings.lost_after / 4)
+        if shut or not self._next["park"]:
+            rest = SOON
         return rest if pulse.overdue_in is None else max(0.05, min(rest, pulse.overdue_in))
 
     def find_lost(self) -> None:
@@ -167,12 +173,18 @@ class Sweeper(threading.Thread):
         # Beside our own file: another container may know the folder by another name.
         return lockfile.is_abandoned(os.path.join(os.path.dirname(own_path), os.path.basename(row.lock_path)))
 
+    def park_tripped(self) -> None:
+        """While a breaker is open its type's jobs are not in the way of the others."""
+        for _ in range(PARK_ROUNDS):
+            if not self.store.park_tripped():
+                return
+
     def park(self) -> None:
         handled = {job_type for row in self.store.workers() for job_type in row.types}
-        self._say(
-            self.store.park(sorted(handled)),
-            "Jobs that left the line because no worker handles their type, or came back to it",
-        )
+        moved = self.store.park(sorted(handled))
+        self._say(moved, "Jobs that left the line because no worker handles their type, or came back to it")
+        if moved >= MANY:
+            self._next["park"] = 0.0  # there may be more
 
     def restore(self) -> None:
         self._restored_claims = self._claims()
@@ -180,7 +192,11 @@ class Sweeper(threading.Thread):
         self._say(found, "Jobs that nobody would have found and that are in line again")
 
     def archive(self) -> None:
-        if self.store.archive(self._settings.archive_after):
+        """What is old moves to the archive, and what is too old leaves it."""
+        moved, keep = self.store.archive(self._settings.archive_after), self._settings.archive_keep
+        if keep is not None:
+            moved += self.store.forget(keep)
+        if moved:
             self._next["archive"] = 0.0  # there may be more
 
     def tidy(self) -> None:

@@ -4,6 +4,8 @@ Threads of a worker, and what each one owns:
 - *pumps* (two on PostgreSQL, one on SQLite), each with a connection of its own, settle and claim;
 - the *runners'* threads call handlers;
 - the *pulse* moves the heartbeat and hears of wishes to abort;
+- the *scribe* writes down what handlers say about their jobs;
+- the *scheduler* fires schedules when they are due;
 - the *sweeper* looks for what other workers left behind.
 """
 
@@ -24,6 +26,7 @@ from holdfast.jobs.job import Job
 from holdfast.jobs.states import ALONE_AFTER
 from holdfast.stores.contract import Claimed, News, Report, Store, Turn, Want, WorkerJoin
 from holdfast.worker import attempt
+from holdfast.worker.capture import Capture
 from holdfast.worker.hand import Hand
 from holdfast.worker.handler import Handler, decode_answer
 from holdfast.worker.isolated import ProcessRunner
@@ -33,6 +36,9 @@ from holdfast.worker.loop import LoopRunner
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.pump import Pump
 from holdfast.worker.runners import Runner
+from holdfast.worker.runs import RunMemory
+from holdfast.worker.scheduler import Scheduler, tell
+from holdfast.worker.scribe import Scribe
 from holdfast.worker.settings import FAREWELL, WorkerSettings
 from holdfast.worker.sweeper import Sweeper
 from holdfast.worker.threads import ThreadRunner
@@ -60,14 +66,17 @@ class Worker:
         self._pump_count = settings.pumps or store.pumps
         self.judge = Judge(handlers, self._read, self._judged)
         self.hand = Hand(settings.concurrency, self._pump_count, self.judge)
+        self.scribe = Scribe(lambda: self._store.another(None), settings.log_limit, clock)
+        self.capture = Capture(self.scribe, settings.log_level)
         arguments = (handlers, settings.concurrency, self.hand.finished, self._wake_pumps)
         self.loop, self.threads, self.processes = (
             LoopRunner(*arguments),
             ThreadRunner(*arguments),
-            ProcessRunner(*arguments),
+            ProcessRunner(*arguments, self.scribe, settings.log_level),
         )
         self.runners: tuple[Runner, ...] = (self.loop, self.threads, self.processes)
         self.pumps: list[Pump] = []
+        self._run_memory = RunMemory(lambda run: self.store.run_by_id(run))
         self._timeouts: dict[float | None, float | None] = {}  # one number for all jobs with the same
         self._woken = threading.Event()
         self._stopping = threading.Event()
@@ -103,12 +112,13 @@ class Worker:
             self.store.another(None), self.settings.heartbeat, self._beat, self._asked, self.cancel, self._hand_back
         )
         self.sweeper = self._sweeper(self.store.another(None))
+        self.scheduler = Scheduler(self.store.another(None), self.clock, self.settings.poll)
         self._watch = self.store.watch(self._on_news)
         self.store.listeners.append(self._on_change)
         self.store.takers.append(self)
         if isinstance(self.clock, MovableClock):
             self.clock.moved.append(self._on_change)
-        for thread in (*self.pumps, self.pulse, self.sweeper):
+        for thread in (*self.pumps, self.pulse, self.sweeper, self.scheduler):
             thread.start()
 
     def _give_up_start(self) -> None:
@@ -130,7 +140,16 @@ class Worker:
         name = settings.name or f"{host}:{pid}"
         queues = settings.queues or tuple(row.name for row in self.store.queues())
         joining = WorkerJoin(
-            name, host, pid, self._version, queues, self.types, settings.labels, settings.concurrency, path
+            name,
+            host,
+            pid,
+            self._version,
+            queues,
+            self.types,
+            settings.labels,
+            settings.concurrency,
+            path,
+            not settings.queues,
         )
         self.id = self.store.join(joining)
         logger.info("Worker %s (%s) works on %s.", self.id, name, ", ".join(queues) or "no queue yet")
@@ -160,8 +179,10 @@ class Worker:
             runner.stop()
         for pump in self.pumps:
             pump.close()
+        self._end_notes()
         self.pulse.close()
         self.sweeper.close()
+        self.scheduler.close()
         self._watch.close()
         self.store.listeners.remove(self._on_change)
         self.store.takers.remove(self)
@@ -170,6 +191,10 @@ class Worker:
         self.store.patience = FAREWELL
         self._leave()
         self.store.close()
+
+    def _end_notes(self) -> None:
+        self.scribe.close()
+        self.capture.remove()
 
     def _leave(self) -> None:
         try:
@@ -209,6 +234,7 @@ class Worker:
     def hand_out(self, calls: Sequence[Claimed]) -> None:
         """Each job to the runner of its type; one that was lost again and again runs alone."""
         self.hand.take(calls)
+        self.capture.install()
         if len(self._timeouts) > MOST_TIMEOUTS:
             self._timeouts.clear()
         now = monotonic()
@@ -217,8 +243,12 @@ class Worker:
             call.began = now
             call.job_type = sys.intern(call.job_type)  # one text for all jobs of a type
             call.timeout = self._timeouts.setdefault(call.timeout, call.timeout)
+            if call.run is not None:
+                call.payload = self._run_memory.payload_of(call)
             way = self._runs_on[call.job_type] if call.answer is None else self._way_of_answer(call)
-            groups["process" if call.losses >= ALONE_AFTER else way].append(call)
+            way = "process" if call.losses >= ALONE_AFTER else way
+            call.notes = None if way == "process" else self.scribe
+            groups[way].append(call)
         for runner, group in zip(self.runners, groups.values(), strict=True):
             if group:
                 runner.hand(group)
@@ -262,12 +292,15 @@ class Worker:
         """Something in this process made jobs due, or moved the clock."""
         self.pumps[0].look(promote=True)
         self.pulse.wake.set()
+        self.scheduler.hear()
 
     def _on_news(self, news: News) -> None:
         """The database was written to, perhaps by ourselves."""
         self.pumps[0].hear(queues=news in (News.ANYTHING, News.QUEUES))
         if news in (News.ANYTHING, News.ABORT):
             self.pulse.wake.set()
+        if news in (News.ANYTHING, News.SCHEDULES):
+            self.scheduler.hear()
 
     def _read(self, job_id: int) -> Job:
         return self.store.get(job_id)
@@ -312,18 +345,23 @@ class Worker:
     # One job at a time
 
     def run_until_idle(self, max_jobs: int) -> int:
-        """Promote, sweep, and run due jobs one by one in claim order until none is due; the number of attempts."""
+        """Fire, promote, sweep, and run due jobs one by one in claim order until none is due; the number of attempts."""
         self.store = self._store
         for runner in self.runners:
             runner.start()
         sweeper = self._sweeper(self.store)
         self.join()
+        behind = False  # there are more times to fire, but first what was fired is run
         try:
             while True:
                 sweeper.sweep(everything=True)
+                behind = behind or self._fire_due()
                 call = self.claim_one()
                 if call is None:
-                    return self.hand.attempts
+                    if not behind:
+                        return self.hand.attempts
+                    behind = False
+                    continue
                 if self.hand.attempts >= max_jobs:
                     self.store.exchange(Turn(self.id, reports=[attempt.handed_back(call)], ended_leases=[call.lease]))
                     raise Invalid(
@@ -333,7 +371,14 @@ class Worker:
         finally:
             for runner in self.runners:
                 runner.stop()
+            self._end_notes()
             self._leave()
+
+    def _fire_due(self) -> bool:
+        """Fire schedules; True if some have so many times behind them that they are not done."""
+        fired = self.store.fire_due()
+        tell(fired)
+        return fired.count > 0 and fired.wake_in == 0
 
     def claim_one(self) -> Claimed | None:
         for queue in self.settings.queues or [row.name for row in self.store.queues()]:
@@ -350,7 +395,8 @@ class Worker:
             self._woken.clear()
             done, reports, ended = self.hand.take_finished()
             if done or reports:
-                self.store.exchange(Turn(self.id, done=done, reports=reports, ended_leases=ended))
+                notes = self.scribe.take(done, reports) if self.scribe.busy else ()
+                self.store.exchange(Turn(self.id, done=done, reports=reports, ended_leases=ended, notes=notes))
                 self.hand.settled(ended)
             if call.lease in ended:
                 return

@@ -11,6 +11,7 @@ import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 
 from holdfast.clock import monotonic
 from holdfast.worker.processes import (
@@ -25,7 +26,8 @@ from holdfast.worker.processes import (
     signal_group,
 )
 
-FRAME = struct.Struct(">Q?")  # before a request or reply: its length, and whether it is the child's last
+FRAME = struct.Struct(">Qc")  # before what goes between worker and child: its length, and one of the kinds below
+CALL, LAST, MESSAGE = b"r", b"l", b"m"  # a request or reply; one that is the child's last; something said in between
 NOTE = struct.Struct(">cQq")  # between worker and zygote: one of the kinds below, a child's token, a number
 FORK, END, CLOSE = b"f", b"e", b"c"  # to the zygote: with the child's socket; grace in ms; grace in ms
 BORN, UNBORN, DIED = b"b", b"u", b"d"  # from the zygote: process id; errno; wait status
@@ -34,7 +36,7 @@ LOOK_AGAIN = 0.02  # seconds between looks at what a dead child left
 LOOK_FOR_WORKER = 2.0  # seconds between looks whether the worker lives, where nothing tells
 
 
-def fork_zygote(perform: Callable[[bytes], bytes]) -> tuple[socket.socket, int]:
+def fork_zygote(perform: "Perform") -> tuple[socket.socket, int]:
     ours, theirs = socket_pair()
     worker = os.getpid()
     with theirs:
@@ -66,7 +68,7 @@ class _Charge:
 class _Zygote:
     """Forks children, waits for them, and kills them with all they started. A process of one thread."""
 
-    def __init__(self, control: socket.socket, perform: Callable[[bytes], bytes], worker: int) -> None:
+    def __init__(self, control: socket.socket, perform: "Perform", worker: int) -> None:
         self._control = control
         self._perform = perform
         self._worker = worker
@@ -157,24 +159,21 @@ class _Zygote:
         if os.getppid() != self._pid:
             return
         pid = os.getpid()
-        connection = socket.socket(fileno=descriptor)
-        connection.setblocking(True)
-        received, last = bytearray(), False
+        wire = Wire(socket.socket(fileno=descriptor))
+        last = False
         while not last:
-            piece = connection.recv(65536)
-            if not piece:
+            frame = wire.receive()
+            if frame is None:
                 return
-            received += piece
-            frame = unpack(received)
-            if frame is not None:
-                received.clear()
-                request, last = frame
-                reply = self._perform(request)
-                if os.getpid() != pid:
-                    return  # a copy that the handler forked and let return: only one may answer
-                flush_streams()
-                last = left_processes() or last
-                connection.sendall(FRAME.pack(len(reply), last) + reply)
+            request, kind = frame
+            if kind == MESSAGE:
+                continue  # to a call that has ended
+            reply = self._perform(request, wire)
+            if os.getpid() != pid:
+                return  # a copy that the handler forked and let return: only one may answer
+            flush_streams()
+            last = left_processes() or kind == LAST
+            wire.send(reply, LAST if last else CALL)
 
     def _close(self, grace: float) -> None:
         if self._close_time is None or monotonic() + grace < self._close_time:
@@ -238,6 +237,39 @@ class _Zygote:
             self._control.sendall(NOTE.pack(kind, token, number))
 
 
+class Wire:
+    """The child's end of its socket. While a call is performed, messages may go both ways, from any thread."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(True)
+        self._connection = connection
+        self._pid = os.getpid()
+        self._sending = Lock()
+        self._received = bytearray()
+
+    def send(self, body: bytes, kind: bytes = MESSAGE) -> None:
+        """OSError if the socket is gone, or belongs to another process: a copy that the handler forked has no say."""
+        if os.getpid() != self._pid:
+            raise OSError(errno.EBADF, "only the child itself may speak to its worker")
+        with self._sending:
+            self._connection.sendall(FRAME.pack(len(body), kind) + body)
+
+    def receive(self, wait: bool = True) -> tuple[bytes, bytes] | None:
+        """The next frame and its kind; None at the end, or when not waiting and there is none. One thread at a time."""
+        while (frame := unpack(self._received)) is None:
+            try:
+                piece = self._connection.recv(65536, 0 if wait else socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return None
+            if not piece:
+                return None
+            self._received += piece
+        return frame
+
+
+Perform = Callable[[bytes, Wire], bytes]
+
+
 def socket_pair() -> tuple[socket.socket, socket.socket]:
     pair = socket.socketpair()
     for end in pair:
@@ -245,11 +277,14 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
     return pair
 
 
-def unpack(received: bytearray) -> tuple[bytes, bool] | None:
-    """A whole request or reply and whether it is the last; None while some of it is missing."""
+def unpack(received: bytearray) -> tuple[bytes, bytes] | None:
+    """Take the first frame: what it holds, and its kind; None while some of it is missing."""
     if len(received) < FRAME.size:
         return None
-    length, last = FRAME.unpack_from(received)
-    if len(received) < FRAME.size + length:
+    length, kind = FRAME.unpack_from(received)
+    end = FRAME.size + length
+    if len(received) < end:
         return None
-    return bytes(memoryview(received)[FRAME.size :]), last
+    body = bytes(memoryview(received)[FRAME.size : end])
+    del received[:end]
+    return body, kind

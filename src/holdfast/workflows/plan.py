@@ -57,6 +57,7 @@ class Ended(Struct, frozen=True):
     succeeded: int = 0
     failed: int = 0
     errors: int = 0
+    counted: bool = True  # among the tasks that were undone
 
 
 def account(rows: Sequence[StepRow], ended: Sequence[Ended]) -> list[StepRow]:
@@ -64,9 +65,10 @@ def account(rows: Sequence[StepRow], ended: Sequence[Ended]) -> list[StepRow]:
     now = {row.name: row for row in rows}
     for end in ended:
         row = now[end.step]
+        over = end.succeeded + end.failed + end.errors if end.counted else 0
         now[end.step] = structs.replace(
             row,
-            undone=row.undone - end.succeeded - end.failed - end.errors,
+            undone=row.undone - over,
             succeeded=row.succeeded + end.succeeded,
             failed=row.failed + end.failed,
             errors=row.errors + end.errors,

@@ -106,8 +106,8 @@ class Connection:
         return database
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """One transaction; inside another one, a part of it."""
+    def transaction(self, begin: bool = True) -> Iterator[None]:
+        """One transaction; inside another one, a part of it. Without `begin` its first statements begin it."""
         with self.lock:
             if self.depth:
                 self.depth += 1
@@ -116,7 +116,10 @@ class Connection:
                 finally:
                     self.depth -= 1
                 return
-            self._begin()
+            if begin:
+                self._begin()
+            database = self.database  # connects, if it must, before we are inside
+            assert database is not None
             self.depth = 1
             try:
                 yield

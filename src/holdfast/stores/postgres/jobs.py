@@ -14,7 +14,6 @@ from typing import Any
 
 import psycopg
 from msgspec import Struct, structs
-from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
 from holdfast.clock import Clock, monotonic
@@ -22,9 +21,12 @@ from holdfast.errors import Conflict, Invalid, NotFound, Unavailable
 from holdfast.jobs import throttle
 from holdfast.jobs.job import Job
 from holdfast.stores import queryfile
+from holdfast.stores.breaking import sooner
+from holdfast.stores.claiming import Look
 from holdfast.stores.contract import Claimed, Done, NewJob, News, QueueDeclared, Turn, TurnAnswer, Want, Watch
 from holdfast.stores.migrate import Migrations
 from holdfast.stores.postgres.connection import GIVEN_UP, LOST, Connection, check_conninfo, one_line
+from holdfast.stores.postgres.lent import Lent, driver_of
 from holdfast.stores.postgres.watch import ChannelWatch
 from holdfast.stores.sql import SqlStore
 from holdfast.stores.statements import FIRST_OPTION, decode_any, encode_json
@@ -36,6 +38,7 @@ STATEMENTS = {
 }
 TELL_EVERY = 0.005  # seconds between notifications of a queue by one process: NOTIFY makes commits wait for each other
 OLDEST_SERVER = 140000
+MONTH = re.compile(r"[0-9]{4}_(0[1-9]|1[0-2])")  # as a part of the archive is named
 PROMOTED = 1000  # most jobs whose time has come that one turn puts in line
 SEQUENCES = ("job_id", "lease_id_seq")
 KEY_TRIES = 100  # how often a key that comes and goes is asked for
@@ -66,6 +69,7 @@ class PostgresStore(SqlStore):
         """A store with a connection of its own to the same instance."""
         store = PostgresStore(self.conninfo, self.instance, self.clock, patience)
         store.listeners, store.takers, store.source = self.listeners, self.takers, self.source
+        store.throttlers = self.throttlers
         store._told = self._told
         return store
 
@@ -210,9 +214,14 @@ class PostgresStore(SqlStore):
     def run(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> int:
         return self.connection.database.execute(self.text(name, queue).encode(), params or {}).rowcount
 
+    def run_many(self, name: str, params: Sequence[Mapping[str, Any]], queue: str = "") -> None:
+        with self.connection.database.cursor() as cursor:
+            cursor.executemany(self.text(name, queue).encode(), params)  # one round trip for all
+
     @contextmanager
-    def work(self, write: bool = True) -> Iterator[None]:
-        with self._translated(), self.connection.transaction():
+    def work(self, write: bool = True, begin: bool = True) -> Iterator[None]:
+        """`begin` is False where the first statements of the transaction begin it themselves."""
+        with self._translated(), self.connection.transaction(begin):
             outermost = self.connection.depth == 1
             if outermost:
                 self._now = None
@@ -277,7 +286,7 @@ class PostgresStore(SqlStore):
         first = datetime(end_time.year, end_time.month, 1, tzinfo=UTC)
         if first in self._months:
             return
-        after = datetime(end_time.year + end_time.month // 12, end_time.month % 12 + 1, 1, tzinfo=UTC)
+        after = _end_of_month(f"{first:%Y_%m}")
         month = queryfile.quoted(f"{self.instance}__archive_{first:%Y_%m}")
         literals = {"month": month, "month_text": f"'{month}'", "first": f"'{first}'", "next": f"'{after}'"}
         self.run("lock_set_up")
@@ -287,10 +296,47 @@ class PostgresStore(SqlStore):
             self._defined("attach_month", literals)
         self._months.add(first)
 
-    def _defined(self, name: str, literals: Mapping[str, str], table: str = "") -> psycopg.Cursor[Any]:
+    def let_go(self, before: datetime, limit: int) -> int:
+        """From months that are over as a whole: taken out of the archive, emptied of what stands beside, dropped."""
+        self.run("lock_set_up")
+        self.run("patient_lock")
+        while (month := self._forgotten_month(before)) is not None:
+            forgotten = {"forgotten": queryfile.quoted(month)}
+            after = self._forgetting.get(month, 0)
+            found = self._defined("month_ids", forgotten, params={"after": after, "limit": limit}).fetchall()
+            self.drop_beside([job_id for (job_id,) in found])
+            if len(found) < limit:
+                self._defined("drop_month", forgotten)
+                self._forgetting.pop(month, None)
+            else:
+                self._forgetting[month] = found[-1][0]
+            if found:
+                return len(found)
+        return 0
+
+    def _forgotten_month(self, before: datetime) -> str | None:
+        """The table of a month that is not part of the archive any more; None if no month is old enough."""
+        literals = {"archive_text": f"'{queryfile.quoted(f'{self.instance}__archive')}'"}
+        for kind in ("forgotten", "archive"):
+            prefix = f"{self.instance}__{kind}_"
+            for name, attached in self._defined("archive_parts", literals, params={"prefix": prefix}).fetchall():
+                written = name.removeprefix(prefix)
+                if attached == (kind == "archive") and MONTH.fullmatch(written) and _end_of_month(written) <= before:
+                    return str(name) if kind == "forgotten" else self._take_out(name, f"{self.instance}__forgotten_{written}")
+        return None
+
+    def _take_out(self, month: str, forgotten: str) -> str:
+        names = {"month": queryfile.quoted(month), "forgotten": queryfile.quoted(forgotten)}
+        self._defined("detach_month", names)
+        self._defined("rename_month", names)
+        return forgotten
+
+    def _defined(
+        self, name: str, literals: Mapping[str, str], table: str = "", params: Mapping[str, Any] | None = None
+    ) -> psycopg.Cursor[Any]:
         """A statement with names that are not the instance's or a queue's; run once, so not prepared."""
         text = queryfile.fill(STATEMENTS[name], self.instance, table, literals)
-        return self.connection.database.execute(text.encode(), prepare=False)
+        return self.connection.database.execute(text.encode(), params, prepare=False)
 
     def tidy(self) -> str | None:
         """Vacuum the tables that claims leave dead entries in: autovacuum looks only once a minute."""
@@ -302,7 +348,8 @@ class PostgresStore(SqlStore):
     # Adding
 
     def add_batch(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
-        if len(jobs) == 1 and self.connection.depth == 0 and is_plain(jobs[0]):
+        unkeyed = len(jobs) == 1 and self.queue_row(jobs[0].queue).throttler is None
+        if unkeyed and self.connection.depth == 0 and is_plain(jobs[0]):
             return [self._add_one(jobs[0])]
         return super().add_batch(jobs)
 
@@ -349,6 +396,7 @@ class PostgresStore(SqlStore):
 
     def insert(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
         self._read_queues()  # their order and limits as they are now
+        self.check_pools(jobs)
         given = self.rows("next_ids", {"count": len(jobs)})[0]
         ids = given["ids"]
         if self._now is None and not self.clock.movable:
@@ -384,7 +432,7 @@ class PostgresStore(SqlStore):
     def _frame(self, new: NewJob, now: datetime) -> "Frame":
         at, closes = self.placed(new, now)
         zones = encode_json(new.time_windows).decode() if new.time_windows else None
-        options = (new.retry_of, new.priority, new.throttle_factor, new.timeout, new.retries)
+        options = (new.retry_of, new.run, new.priority, new.throttle_factor, new.timeout, new.retries)
         middle = line(now, *options, new.timeout_named, new.retries_named, zones, new.expires_time)
         major, minor = self.rank(new.queue, new.priority, at)
         due = at <= now
@@ -452,31 +500,28 @@ class PostgresStore(SqlStore):
         return found
 
     def add_within(self, jobs: Sequence[NewJob], connection: Any) -> Sequence[Job]:
-        """In the caller's transaction on a psycopg connection to the same database."""
-        if not isinstance(connection, psycopg.Connection):
-            raise Invalid(
-                f"connection= is a {type(connection).__module__}.{type(connection).__qualname__}; this instance lives in PostgreSQL "
-                "and takes a psycopg 3 connection. Use that, or `with app.transaction() as connection:`."
-            )
+        """In the caller's transaction: psycopg's, SQLAlchemy's or Django's, on the same database."""
         if connection is self.connection._database:
-            return self.insert(jobs)
-        if connection.closed:
-            raise Invalid(
-                "connection= is closed. Give the connection whose open transaction the jobs are to be part of."
-            )
-        if connection.autocommit and connection.info.transaction_status is TransactionStatus.IDLE:
-            raise Invalid(
-                "connection= is not in a transaction. Begin one (`with connection.transaction():`) before you enqueue in it."
-            )
+            with self._translated():
+                return self.insert_apart(jobs)
+        driver = driver_of(connection)
         try:
-            store = self._borrowed(connection)
-            added = store.insert(jobs)
+            store = self._borrowed(driver)
+            added = store.insert_apart(jobs)
             store._tell_queues()
             return added
         except psycopg.errors.UndefinedTable as error:
             raise Invalid(
-                f"connection= is open on database `{connection.info.dbname}`, which has no instance `{self.instance}`. "
-                "Connect to the App's database."
+                f"connection= is open on database `{driver.info.dbname}`, where its search_path shows no instance "
+                f"`{self.instance}`. Connect to the App's database and schema."
+            ) from error
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise Invalid(
+                f"connection= may not store jobs: {one_line(error)}. Grant its role what the App's has."
+            ) from error
+        except UnicodeEncodeError as error:
+            raise Invalid(
+                f"connection= has the client_encoding {driver.info.encoding}, which lacks a character of this job. Set it to UTF8."
             ) from error
         except psycopg.IntegrityError as error:
             raise Conflict(f"PostgreSQL refused a write: {one_line(error)}.") from error
@@ -487,45 +532,117 @@ class PostgresStore(SqlStore):
 
     def _borrowed(self, connection: psycopg.Connection[Any]) -> "PostgresStore":
         store = PostgresStore(self.conninfo, self.instance, self.clock, self.patience)
-        store._queues, store.source = self._queues, self.source
-        store.connection._database = connection
+        store._queues, store._filled, store.source = self._queues, self._filled, self.source
+        lent: Any = Lent(connection)
+        store.connection._database = lent
         store.connection.depth = 1
         return store
 
     # The worker's turn
 
     def exchange(self, turn: Turn) -> TurnAnswer:
-        limited = [want for want in turn.wants if self.queue_row(want.queue).throttle_limit >= 1]
-        with self._translated(), self.connection.lock:
-            if not (turn.reports or limited):
-                return self._pipeline(turn, turn.wants, ())
+        tasks = [item for item in turn.done if item.call.run is not None]
+        if tasks:
             with self.work():
-                changes = self.apply(turn.reports)
-                answer = self._pipeline(turn, [want for want in turn.wants if want not in limited], changes)
+                stale = self.finish_tasks(tasks)
+                done = [item for item in turn.done if item.call.run is None]
+                answer = self.exchange(structs.replace(turn, done=done))
+                return structs.replace(answer, stale=answer.stale + stale)
+        throttled = [want for want in turn.wants if self.queue_row(want.queue).throttled]
+        with self._translated(), self.connection.lock:
+            counted = self.adaptive.keys() & {item.call.job_type for item in turn.done} if self.adaptive else ()
+            if not (turn.reports or throttled or turn.notes or counted):
+                turn, probe_in = self.heed_breakers(turn, self.given_now())
+                return _woken_by(self._pipeline(turn, turn.wants, ()), probe_in)
+            alone = self.connection.depth == 0
+            first = alone and not (turn.reports or turn.notes or self.adaptive)  # nothing to do before: the pipeline begins the transaction
+            with self.work(begin=not first):
+                self.write_notes(turn.notes)
+                changes = self.apply(turn.reports, counted)
+                turn, probe_in = self.heed_breakers(turn, self.given_now())
+                wants = [want for want in turn.wants if want not in throttled]
+                looked: list[Look] = []
+                answer = self._pipeline(turn, wants, changes, () if counted else throttled, looked, first)
+                answer = _woken_by(answer, probe_in)
                 self._now = None  # what was promoted just now is due now
-                wants = sorted(limited, key=lambda want: want.queue)  # everybody locks queues in the same order
-                claimed = [call for want in wants for call in self.claim_limited(turn, want)]
-                return structs.replace(answer, claimed=[*answer.claimed, *claimed])
+                if counted:  # breakers are locked before queues
+                    self.count_successes(turn.done, answer.stale - sum(change is None for change in changes))
+                    looked += [self.look(turn, want) for want in _by_name(throttled)]
+                return self._with_throttled(turn, answer, looked)
 
-    def claim_these(self, turn: Turn, queue: str, chosen: Sequence[Mapping[str, Any]]) -> list[Claimed]:
+    def _with_throttled(self, turn: Turn, answer: TurnAnswer, looked: Sequence[Look]) -> TurnAnswer:
+        """What the look at each throttled queue came to."""
+        claimed, full = list(answer.claimed), dict[str, float | None]()
+        for look in looked:
+            if not self.clock.movable:
+                self._now = look.bucket["now"].astimezone(UTC)  # not earlier than what it found due
+            found = self.claim_throttled(turn, look)
+            claimed += found.claimed
+            if found.full:
+                full[look.want.queue] = found.look_in
+        return structs.replace(answer, claimed=claimed, full=full)
+
+    def settle_now(self, queue: str, done: Sequence[Done]) -> set[int]:
+        now = self.now()
+        params = self._settle_params(queue, done, now)
+        settled = self.connection.database.execute(self.text("settle", queue).encode(), params).fetchone()
+        ids = [item.call.id for item in done]
+        if settled is not None and settled[0] == len(ids):
+            return set(ids)
+        return {row["id"] for row in self.rows("settled_here", {"ids": literal(ids), "now": now}, queue)}
+
+    def promote_due(self) -> None:
+        """Here a turn promotes in the same pipeline in which it claims, and a probe is chosen before."""
+        self.run("promote", {"now": self.given_now(), "limit": PROMOTED})
+
+    def payload_path(self, names: Sequence[str]) -> list[str]:
+        return list(names)
+
+    def put_aside(self, queue: str, rows: Sequence[Mapping[str, Any]], lanes: Sequence[str]) -> None:
+        moved = sorted(zip(rows, lanes, strict=True), key=lambda pair: pair[0]["id"])
+        params = {
+            "queue": queue,
+            "spots": words_literal([row["spot"] for row, _ in moved]),
+            "ids": literal([row["id"] for row, _ in moved]),
+            "lanes": words_literal([lane for _, lane in moved]),
+        }
+        self.run("put_aside", params)
+
+    def claim_these(
+        self, turn: Turn, queue: str, chosen: Sequence[Mapping[str, Any]], pools: Mapping[int, str | None]
+    ) -> list[Claimed]:
+        ids = sorted(row["id"] for row in chosen)
         params = {
             "queue": queue,
             "worker": turn.worker,
             "pump": turn.pump,
-            "spots": words_literal([row["spot"] for row in chosen]),
-            "ids": literal([row["id"] for row in chosen]),
+            "spots": words_literal([row["spot"] for row in chosen if "lane" not in row]),
+            "aside": words_literal([row["spot"] for row in chosen if "lane" in row]),
+            "ids": literal(ids),
+            "pools": words_literal([pools[job_id] for job_id in ids]) if any(pools.values()) else None,
             "now": self.now(),
         }
         text = self.text("claim_these", queue).encode()
         return self._claimed(queue, self.connection.database.execute(text, params, binary=True))
 
-    def _pipeline(self, turn: Turn, wants: Sequence[Want], changes: Sequence[Any]) -> TurnAnswer:
+    def _pipeline(
+        self,
+        turn: Turn,
+        wants: Sequence[Want],
+        changes: Sequence[Any],
+        throttled: Sequence[Want] = (),
+        looked: list[Look] | None = None,
+        begin: bool = False,
+    ) -> TurnAnswer:
+        """Settle, promote and claim; of throttled queues a look is taken, for a claim in the same transaction."""
         database, now = self.connection.database, self.given_now()
         by_queue: dict[str, list[Done]] = {}
         for item in turn.done:
             by_queue.setdefault(item.call.queue, []).append(item)
         common = {"worker": turn.worker, "pump": turn.pump, "types": words_literal(turn.types), "now": now}
         with database.pipeline():
+            if begin:
+                database.execute("begin")
             settled = [
                 database.execute(
                     self.text("settle", queue).encode(), self._settle_params(queue, items, now), binary=True
@@ -534,6 +651,9 @@ class PostgresStore(SqlStore):
             ]
             if turn.ended_leases:
                 database.execute(self.text("end_leases").encode(), {"ids": literal(turn.ended_leases)})
+            for queue in sorted(by_queue.keys() - {want.queue for want in turn.wants}):
+                if self.queue_row(queue).throttled:  # room is made that we do not fill
+                    database.execute(self.text("tell").encode(), {"channel": self.channel, "queue": queue})
             if turn.promote:
                 promoted = database.execute(self.text("promote").encode(), {"now": now, "limit": PROMOTED}, binary=True)
             claims = [
@@ -547,11 +667,24 @@ class PostgresStore(SqlStore):
                 )
                 for want in wants
             ]
+            looks = [self._send_look(turn, want) for want in _by_name(throttled)]
+        for known, cursors in looks:
+            assert looked is not None
+            looked.append(self.looked([cursor.fetchall() for cursor in cursors], known))
         claimed = [call for queue, cursor in claims for call in self._claimed(queue, cursor)]
         count = sum((cursor.fetchone() or (0,))[0] for cursor in settled)
         stale = len(turn.done) - count + sum(change is None for change in changes)
         count, wake_in = (promoted.fetchone() or (0, None)) if turn.promote else (0, None)
         return TurnAnswer(claimed, stale, changes, 0.0 if count == PROMOTED else wake_in)
+
+    def _send_look(self, turn: Turn, want: Want) -> tuple[dict[str, Any], list[psycopg.Cursor[dict[str, Any]]]]:
+        """The questions of a look, in the pipeline that is open; each sees what was committed before the lock was had."""
+        asked, known = self.looks(turn, want)
+        database = self.connection.database
+        return known, [
+            database.cursor(row_factory=dict_row).execute(self.text(name, want.queue).encode(), params)
+            for name, params in asked
+        ]
 
     def _claimed(self, queue: str, cursor: psycopg.Cursor[Any]) -> list[Claimed]:
         return claimed_of(cursor, queue, self.queue_row(queue).claim_order == "schedule")
@@ -588,6 +721,22 @@ class Frame(Struct, frozen=True):
         return f"{job_id}\t{self.head}\t{key}\t{self.middle}\t{payload}\t{self.tail}"
 
 
+def _woken_by(answer: TurnAnswer, probe_in: float | None) -> TurnAnswer:
+    """The worker looks again when a breaker wants to be probed, if that is sooner."""
+    return answer if probe_in is None else structs.replace(answer, wake_in=sooner(answer.wake_in, probe_in))
+
+
+def _end_of_month(written: str) -> datetime:
+    """The first moment after a month that is written as `2026_01`."""
+    year, month = map(int, written.split("_"))
+    return datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC)
+
+
+def _by_name(wants: Sequence[Want]) -> list[Want]:
+    """Everybody locks queues in the same order."""
+    return sorted(wants, key=lambda want: want.queue)
+
+
 def job_id_of(item: Done) -> int:
     return item.call.id
 
@@ -596,10 +745,10 @@ def claimed_of(cursor: psycopg.Cursor[Any], queue: str, by_time: bool) -> list[C
     """The claimed jobs in claim order; UPDATE … RETURNING gives none."""
     rows = cursor.fetchall()
     rows.sort(key=BY_TIME if by_time else BY_PRIORITY)
-    return [Claimed(queue, row[11], *row[:9]) for row in rows]
+    return [Claimed(queue, row[12], *row[:10]) for row in rows]
 
 
-BY_PRIORITY, BY_TIME = itemgetter(9, 10, 0), itemgetter(10, 9, 0)
+BY_PRIORITY, BY_TIME = itemgetter(10, 11, 0), itemgetter(11, 10, 0)
 
 
 def is_plain(new: NewJob) -> bool:
@@ -610,6 +759,7 @@ def is_plain(new: NewJob) -> bool:
         and new.delay is None
         and not new.time_windows
         and new.expires_time is None
+        and new.run is None
     )
 
 

@@ -67,10 +67,13 @@ CREATE TABLE holdfast__archive (
     job_key text COLLATE pg_catalog."C",
     create_time timestamp with time zone NOT NULL,
     retry_of bigint,
+    run bigint,
     priority double precision NOT NULL,
     throttle_factor double precision NOT NULL,
     timeout double precision,
     retries integer,
+    timeout_named boolean NOT NULL,
+    retries_named boolean NOT NULL,
     time_windows text,
     expires_time timestamp with time zone,
     payload text NOT NULL,
@@ -85,6 +88,11 @@ CREATE TABLE holdfast__archive (
     failures integer NOT NULL,
     losses integer NOT NULL,
     crashes integer NOT NULL,
+    deadline_time timestamp with time zone,
+    answer text,
+    checkpoint text,
+    progress double precision,
+    progress_text text,
     execution_time double precision,
     total_time double precision NOT NULL,
     worker bigint,
@@ -93,6 +101,19 @@ CREATE TABLE holdfast__archive (
     archive_time timestamp with time zone NOT NULL
 )
 PARTITION BY RANGE (end_time);
+
+CREATE TABLE holdfast__aside (
+    queue text NOT NULL COLLATE pg_catalog."C",
+    lane text NOT NULL COLLATE pg_catalog."C",
+    major double precision NOT NULL,
+    minor double precision NOT NULL,
+    id bigint NOT NULL,
+    job_type text NOT NULL COLLATE pg_catalog."C",
+    throttle_factor double precision NOT NULL,
+    closes_time timestamp with time zone,
+    ready_time timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_cost_delay='0', vacuum_truncate=off);
 
 CREATE TABLE holdfast__attempt (
     job bigint NOT NULL,
@@ -127,6 +148,27 @@ ALTER TABLE holdfast__audit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE holdfast__breaker (
+    job_type text NOT NULL COLLATE pg_catalog."C",
+    state text NOT NULL,
+    failures integer DEFAULT 0 NOT NULL,
+    opened_time timestamp with time zone,
+    probe_time timestamp with time zone,
+    probe bigint,
+    successes double precision DEFAULT 0 NOT NULL,
+    retries double precision DEFAULT 0 NOT NULL,
+    counted_time timestamp with time zone,
+    CONSTRAINT holdfast__breaker_state_check CHECK ((state = ANY (ARRAY['closed'::text, 'open'::text, 'probing'::text])))
+)
+WITH (fillfactor='10', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
+
+CREATE TABLE holdfast__bucket (
+    queue text NOT NULL COLLATE pg_catalog."C",
+    tokens double precision NOT NULL,
+    update_time timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50');
+
 CREATE TABLE holdfast__dead (
     end_time timestamp with time zone NOT NULL,
     id bigint NOT NULL,
@@ -150,6 +192,16 @@ ALTER TABLE holdfast__ended ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE holdfast__firing (
+    schedule text NOT NULL COLLATE pg_catalog."C",
+    count bigint NOT NULL,
+    "time" timestamp with time zone NOT NULL,
+    fire_time timestamp with time zone NOT NULL,
+    job bigint NOT NULL,
+    duplicate boolean NOT NULL,
+    actor text NOT NULL
+);
+
 CREATE SEQUENCE holdfast__job_id
     START WITH 1
     INCREMENT BY 1
@@ -164,10 +216,13 @@ CREATE TABLE holdfast__job (
     job_key text COLLATE pg_catalog."C",
     create_time timestamp with time zone NOT NULL,
     retry_of bigint,
+    run bigint,
     priority double precision NOT NULL,
     throttle_factor double precision NOT NULL,
     timeout double precision,
     retries integer,
+    timeout_named boolean DEFAULT false NOT NULL,
+    retries_named boolean DEFAULT false NOT NULL,
     time_windows text,
     expires_time timestamp with time zone,
     payload text NOT NULL,
@@ -182,6 +237,11 @@ CREATE TABLE holdfast__job (
     failures integer DEFAULT 0 NOT NULL,
     losses integer DEFAULT 0 NOT NULL,
     crashes integer DEFAULT 0 NOT NULL,
+    deadline_time timestamp with time zone,
+    answer text,
+    checkpoint text,
+    progress double precision,
+    progress_text text,
     execution_time double precision,
     total_time double precision DEFAULT 0 NOT NULL,
     worker bigint,
@@ -212,7 +272,9 @@ CREATE TABLE holdfast__lease (
     worker bigint,
     pump integer DEFAULT 0 NOT NULL,
     factor double precision,
+    pool text COLLATE pg_catalog."C",
     deadline_time timestamp with time zone,
+    job bigint,
     ids bigint[] NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', vacuum_truncate=off);
@@ -224,6 +286,16 @@ ALTER TABLE holdfast__lease ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
+);
+
+CREATE TABLE holdfast__log (
+    job bigint NOT NULL,
+    id bigint NOT NULL,
+    "time" timestamp with time zone NOT NULL,
+    attempt integer NOT NULL,
+    level text NOT NULL,
+    text text NOT NULL,
+    total bigint NOT NULL
 );
 
 CREATE TABLE holdfast__parked (
@@ -239,6 +311,7 @@ CREATE TABLE holdfast__queue (
     claim_order text NOT NULL,
     declared_limit double precision NOT NULL,
     set_limit double precision,
+    throttler text,
     paused boolean DEFAULT false NOT NULL,
     create_time timestamp with time zone NOT NULL,
     CONSTRAINT holdfast__queue_claim_order_check CHECK ((claim_order = ANY (ARRAY['priority'::text, 'schedule'::text])))
@@ -256,6 +329,75 @@ CREATE TABLE holdfast__ready (
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_cost_delay='0', vacuum_truncate=off);
 
+CREATE TABLE holdfast__run (
+    id bigint NOT NULL,
+    workflow text NOT NULL COLLATE pg_catalog."C",
+    trigger text NOT NULL COLLATE pg_catalog."C",
+    state text DEFAULT 'UNDONE'::text NOT NULL,
+    definition text NOT NULL,
+    params text NOT NULL,
+    step_params text NOT NULL,
+    published text DEFAULT '{}'::text NOT NULL,
+    publication integer DEFAULT 0 NOT NULL,
+    ignore text DEFAULT '[]'::text NOT NULL,
+    priority double precision NOT NULL,
+    progress double precision DEFAULT 0 NOT NULL,
+    unique_alive boolean NOT NULL,
+    aborted boolean DEFAULT false NOT NULL,
+    create_time timestamp with time zone NOT NULL,
+    update_time timestamp with time zone NOT NULL,
+    end_time timestamp with time zone,
+    CONSTRAINT holdfast__run_state_check CHECK ((state = ANY (ARRAY['UNDONE'::text, 'SUCCESS'::text, 'FAILED'::text, 'ERROR'::text, 'STUCK'::text])))
+);
+
+ALTER TABLE holdfast__run ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast__run_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE holdfast__schedule (
+    name text NOT NULL COLLATE pg_catalog."C",
+    declared_definition text,
+    set_definition text,
+    removed boolean DEFAULT false NOT NULL,
+    next_time timestamp with time zone,
+    wake_time timestamp with time zone,
+    last_time timestamp with time zone,
+    last_job bigint,
+    count bigint DEFAULT 0 NOT NULL,
+    problem text,
+    create_time timestamp with time zone NOT NULL,
+    update_time timestamp with time zone NOT NULL
+);
+
+CREATE TABLE holdfast__step (
+    run bigint NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    "position" integer NOT NULL,
+    partition text NOT NULL,
+    state text DEFAULT 'DORMANT'::text NOT NULL,
+    created integer DEFAULT 0 NOT NULL,
+    undone integer DEFAULT 0 NOT NULL,
+    succeeded integer DEFAULT 0 NOT NULL,
+    failed integer DEFAULT 0 NOT NULL,
+    errors integer DEFAULT 0 NOT NULL,
+    all_created boolean DEFAULT false NOT NULL,
+    items_job bigint,
+    cursor text,
+    start_time timestamp with time zone,
+    end_time timestamp with time zone
+);
+
+CREATE TABLE holdfast__trigger (
+    workflow text NOT NULL COLLATE pg_catalog."C",
+    trigger text NOT NULL COLLATE pg_catalog."C",
+    run bigint NOT NULL
+);
+
 CREATE TABLE holdfast__type (
     job_type text NOT NULL COLLATE pg_catalog."C",
     queue text NOT NULL COLLATE pg_catalog."C",
@@ -264,6 +406,8 @@ CREATE TABLE holdfast__type (
     default_throttle_factor double precision NOT NULL,
     default_time_windows text NOT NULL,
     default_retries integer,
+    timeout_named boolean DEFAULT false NOT NULL,
+    retries_named boolean DEFAULT false NOT NULL,
     retry text,
     on_crash text NOT NULL,
     max_crashes integer,
@@ -296,6 +440,7 @@ CREATE TABLE holdfast__worker (
     pid integer NOT NULL,
     version text NOT NULL,
     queues text NOT NULL,
+    every_queue boolean DEFAULT false NOT NULL,
     types text NOT NULL,
     labels text NOT NULL,
     concurrency integer NOT NULL,
@@ -325,10 +470,13 @@ CREATE TABLE holdfast_work (
     job_key text COLLATE pg_catalog."C",
     create_time timestamp with time zone NOT NULL,
     retry_of bigint,
+    run bigint,
     priority double precision NOT NULL,
     throttle_factor double precision NOT NULL,
     timeout double precision,
     retries integer,
+    timeout_named boolean DEFAULT false NOT NULL,
+    retries_named boolean DEFAULT false NOT NULL,
     time_windows text,
     expires_time timestamp with time zone,
     payload text NOT NULL,
@@ -343,6 +491,11 @@ CREATE TABLE holdfast_work (
     failures integer DEFAULT 0 NOT NULL,
     losses integer DEFAULT 0 NOT NULL,
     crashes integer DEFAULT 0 NOT NULL,
+    deadline_time timestamp with time zone,
+    answer text,
+    checkpoint text,
+    progress double precision,
+    progress_text text,
     execution_time double precision,
     total_time double precision DEFAULT 0 NOT NULL,
     worker bigint,
@@ -372,11 +525,20 @@ ALTER TABLE ONLY __holdfast_table
 ALTER TABLE ONLY holdfast__abort
     ADD CONSTRAINT holdfast__abort_pkey PRIMARY KEY (job);
 
+ALTER TABLE ONLY holdfast__aside
+    ADD CONSTRAINT holdfast__aside_pkey PRIMARY KEY (queue, lane, major, minor, id);
+
 ALTER TABLE ONLY holdfast__attempt
     ADD CONSTRAINT holdfast__attempt_pkey PRIMARY KEY (job, attempt);
 
 ALTER TABLE ONLY holdfast__audit
     ADD CONSTRAINT holdfast__audit_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY holdfast__breaker
+    ADD CONSTRAINT holdfast__breaker_pkey PRIMARY KEY (job_type);
+
+ALTER TABLE ONLY holdfast__bucket
+    ADD CONSTRAINT holdfast__bucket_pkey PRIMARY KEY (queue);
 
 ALTER TABLE ONLY holdfast__dead
     ADD CONSTRAINT holdfast__dead_pkey PRIMARY KEY (end_time, id);
@@ -384,11 +546,17 @@ ALTER TABLE ONLY holdfast__dead
 ALTER TABLE ONLY holdfast__ended
     ADD CONSTRAINT holdfast__ended_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY holdfast__firing
+    ADD CONSTRAINT holdfast__firing_pkey PRIMARY KEY (schedule, count);
+
 ALTER TABLE ONLY holdfast__key
     ADD CONSTRAINT holdfast__key_pkey PRIMARY KEY (job_type, job_key);
 
 ALTER TABLE ONLY holdfast__lease
     ADD CONSTRAINT holdfast__lease_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY holdfast__log
+    ADD CONSTRAINT holdfast__log_pkey PRIMARY KEY (job, id);
 
 ALTER TABLE ONLY holdfast__parked
     ADD CONSTRAINT holdfast__parked_pkey PRIMARY KEY (job_type, id);
@@ -398,6 +566,21 @@ ALTER TABLE ONLY holdfast__queue
 
 ALTER TABLE ONLY holdfast__ready
     ADD CONSTRAINT holdfast__ready_pkey PRIMARY KEY (queue, major, minor, id);
+
+ALTER TABLE ONLY holdfast__run
+    ADD CONSTRAINT holdfast__run_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY holdfast__run
+    ADD CONSTRAINT holdfast__run_workflow_trigger_key UNIQUE (workflow, trigger);
+
+ALTER TABLE ONLY holdfast__schedule
+    ADD CONSTRAINT holdfast__schedule_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY holdfast__step
+    ADD CONSTRAINT holdfast__step_pkey PRIMARY KEY (run, name);
+
+ALTER TABLE ONLY holdfast__trigger
+    ADD CONSTRAINT holdfast__trigger_pkey PRIMARY KEY (workflow, trigger);
 
 ALTER TABLE ONLY holdfast__type
     ADD CONSTRAINT holdfast__type_pkey PRIMARY KEY (job_type);
@@ -418,11 +601,37 @@ CREATE INDEX holdfast__archive_id_idx ON ONLY holdfast__archive USING btree (id)
 
 CREATE INDEX holdfast__archive_job_type_id_idx ON ONLY holdfast__archive USING btree (job_type, id);
 
+CREATE INDEX holdfast__aside_closes_time_idx ON holdfast__aside USING btree (closes_time) WHERE (closes_time IS NOT NULL);
+
+CREATE INDEX holdfast__aside_id_idx ON holdfast__aside USING btree (id);
+
 CREATE INDEX holdfast__audit_job_idx ON holdfast__audit USING btree (job) WHERE (job IS NOT NULL);
+
+CREATE INDEX holdfast__ended_end_time_idx ON holdfast__ended USING btree (end_time);
+
+CREATE INDEX holdfast__firing_fire_time_idx ON holdfast__firing USING btree (fire_time);
+
+CREATE INDEX holdfast__firing_job_idx ON holdfast__firing USING btree (job);
+
+CREATE UNIQUE INDEX holdfast__firing_schedule_time_idx ON holdfast__firing USING btree (schedule, "time") WHERE (actor = 'schedule'::text);
 
 CREATE INDEX holdfast__job_job_type_job_key_id_idx ON ONLY holdfast__job USING btree (job_type, job_key, id) WHERE (job_key IS NOT NULL);
 
+CREATE INDEX holdfast__lease_job_idx ON holdfast__lease USING btree (job) WHERE (job IS NOT NULL);
+
+CREATE INDEX holdfast__parked_closes_time_idx ON holdfast__parked USING btree (closes_time) WHERE (closes_time IS NOT NULL);
+
 CREATE INDEX holdfast__ready_closes_time_idx ON holdfast__ready USING btree (closes_time) WHERE (closes_time IS NOT NULL);
+
+CREATE INDEX holdfast__ready_queue_major_minor_id_idx ON holdfast__ready USING btree (queue, major, minor, id) WHERE (throttle_factor = (0)::double precision);
+
+CREATE INDEX holdfast__run_state_id_idx ON holdfast__run USING btree (state, id) WHERE (state <> 'SUCCESS'::text);
+
+CREATE UNIQUE INDEX holdfast__run_workflow_idx ON holdfast__run USING btree (workflow) WHERE (unique_alive AND (state = ANY (ARRAY['UNDONE'::text, 'STUCK'::text])));
+
+CREATE INDEX holdfast__schedule_wake_time_idx ON holdfast__schedule USING btree (wake_time) WHERE (wake_time IS NOT NULL);
+
+CREATE INDEX holdfast__worker_id_idx ON holdfast__worker USING btree (id) WHERE (gone IS NULL);
 
 CREATE INDEX holdfast_work_job_type_job_key_id_idx ON holdfast_work USING btree (job_type, job_key, id) WHERE (job_key IS NOT NULL);
 
@@ -451,6 +660,15 @@ CREATE TRIGGER law_update AFTER UPDATE ON holdfast__job FOR EACH ROW WHEN ((NOT 
             END))
             ELSE ((old.state = 'initial'::text) AND (new.state = 'initial'::text))
         END))) EXECUTE FUNCTION holdfast__job_refuse();
+
+ALTER TABLE ONLY holdfast__bucket
+    ADD CONSTRAINT holdfast__bucket_queue_fkey FOREIGN KEY (queue) REFERENCES holdfast__queue(name);
+
+ALTER TABLE ONLY holdfast__firing
+    ADD CONSTRAINT holdfast__firing_schedule_fkey FOREIGN KEY (schedule) REFERENCES holdfast__schedule(name) ON DELETE CASCADE;
+
+ALTER TABLE ONLY holdfast__step
+    ADD CONSTRAINT holdfast__step_run_fkey FOREIGN KEY (run) REFERENCES holdfast__run(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY holdfast__type
     ADD CONSTRAINT holdfast__type_queue_fkey FOREIGN KEY (queue) REFERENCES holdfast__queue(name);

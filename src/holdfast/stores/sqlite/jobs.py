@@ -6,7 +6,7 @@
 
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -19,13 +19,14 @@ from holdfast.clock import Clock, microseconds, moment
 from holdfast.errors import Conflict, Invalid, Unavailable
 from holdfast.jobs.job import Job
 from holdfast.stores import queryfile
+from holdfast.stores.breaking import sooner
 from holdfast.stores.contract import Claimed, Done, NewJob, News, QueueDeclared, Taker, Turn, TurnAnswer, Want, Watch
 from holdfast.stores.migrate import Migrations
 from holdfast.stores.sql import SqlStore
 from holdfast.stores.sqlite.connection import Connection, explained
 from holdfast.stores.sqlite.lent import Lent
 from holdfast.stores.sqlite.watch import FileWatch
-from holdfast.stores.statements import FIRST_OPTION, decode_any, encode_json
+from holdfast.stores.statements import FIRST_OPTION, RowDict, decode_any, encode_json
 
 STATEMENTS = queryfile.load("holdfast.stores.sqlite")
 LAW = (
@@ -63,6 +64,7 @@ class SqliteStore(SqlStore):
         shared = self.connection if self.connection.in_memory else None
         store = SqliteStore(self.path, self.instance, self.clock, patience, shared)
         store.listeners, store.takers, store.source = self.listeners, self.takers, self.source
+        store.throttlers = self.throttlers
         return store
 
     def close(self) -> None:
@@ -249,6 +251,13 @@ class SqliteStore(SqlStore):
     def make_room_in_archive(self, end_time: datetime) -> None:
         """Here the archive is one table."""
 
+    def let_go(self, before: datetime, limit: int) -> int:
+        ids = [row["id"] for row in self.rows("old_archived", {"before": self.time(before), "limit": limit})]
+        if ids:
+            self.drop_beside(ids)
+            self.run("drop_old_archived", {"ids": self.pack(ids)})
+        return len(ids)
+
     # Adding
 
     def add_batch(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
@@ -265,6 +274,7 @@ class SqliteStore(SqlStore):
             with self.work():
                 added = self.insert(jobs)
                 due = added[0].scheduled_run_time <= self.now()
+                turn, _ = self.heed_breakers(turn, self.now())
                 found = (
                     self._claim(turn, turn.wants[0], self.words(turn.types), microseconds(self.now())) if due else []
                 )
@@ -280,6 +290,7 @@ class SqliteStore(SqlStore):
         if version != self._queues_version:  # somebody else wrote: a queue may have another order or limit
             self._queues_version = version
             self._read_queues()
+        self.check_pools(jobs)
         now = self.now()
         keyed = [(new.job_type, new.job_key) for new in jobs if new.job_key is not None]
         if not keyed:
@@ -339,7 +350,7 @@ class SqliteStore(SqlStore):
         at, closes = self.placed(new, now)
         stamp, shuts = microseconds(now), self.time(closes)
         zones = encode_json(new.time_windows).decode() if new.time_windows else None
-        options = (new.retry_of, new.priority, new.throttle_factor, new.timeout, new.retries)
+        options = (new.retry_of, new.run, new.priority, new.throttle_factor, new.timeout, new.retries)
         named = (new.timeout_named, new.retries_named)
         due = at <= now
         return Frame(
@@ -393,19 +404,34 @@ class SqliteStore(SqlStore):
     # The worker's turn
 
     def exchange(self, turn: Turn) -> TurnAnswer:
+        tasks = [item for item in turn.done if item.call.run is not None]
+        if tasks:
+            with self.work():
+                stale = self.finish_tasks(tasks)
+                done = [item for item in turn.done if item.call.run is None]
+                answer = self.exchange(structs.replace(turn, done=done))
+                return structs.replace(answer, stale=answer.stale + stale)
         with self.work():
             self.write_notes(turn.notes)
             changes = self.apply(turn.reports)
             stamp = microseconds(self.now())  # not earlier than what apply has just placed
             stale = self._settle(turn.done, stamp)
+            if turn.done and self.adaptive:
+                self.count_successes(turn.done, stale)
             if turn.ended_leases:
-                self.connection.database.executemany(self.text("end_lease"), [(lease,) for lease in turn.ended_leases])
+                self._cursor.execute(self.text("end_leases"), (self.pack(turn.ended_leases),))
+            unwanted = {item.call.queue for item in turn.done} - {want.queue for want in turn.wants}
+            if any(self.queue_row(queue).throttled for queue in unwanted):
+                self.announce(())  # room is made that we do not fill
             wake_in = self._promote(stamp) if turn.promote else None
+            turn, probe_in = self.heed_breakers(turn, moment(stamp))
             claimed: list[Claimed] = []
+            full: dict[str, float | None] = {}
             types = self.words(turn.types)
             for want in turn.wants:
-                claimed += self._claim(turn, want, types, stamp)
-        return TurnAnswer(claimed, stale + sum(change is None for change in changes), changes, wake_in)
+                claimed += self._claim(turn, want, types, stamp, full)
+        stale += sum(change is None for change in changes)
+        return TurnAnswer(claimed, stale, changes, sooner(wake_in, probe_in), full)
 
     def _settle(self, done: Sequence[Done], stamp: int) -> int:
         stale, by_queue = 0, dict[str, list[Done]]()
@@ -418,6 +444,16 @@ class SqliteStore(SqlStore):
             self._cursor.execute(self.text("add_ended"), (stamp, queue, self.pack([end[0] for end in ends])))
         return stale
 
+    def settle_now(self, queue: str, done: Sequence[Done]) -> set[int]:
+        stamp, ids = microseconds(self.now()), [item.call.id for item in done]
+        if not self._settle(done, stamp):
+            return set(ids)
+        params = {"ids": self.pack(ids), "now": stamp}
+        return {row["id"] for row in self.rows("settled_here", params, queue)}
+
+    def promote_due(self) -> None:
+        """Here a turn has done so before it looks at breakers."""
+
     def _promote(self, stamp: int) -> float | None:
         params = {"now": stamp, "limit": 1000}
         self.run("promote", params)
@@ -425,9 +461,14 @@ class SqliteStore(SqlStore):
         wake = self.rows("next_wake")[0]["wake_time"]
         return None if wake is None else max(0.0, (wake - stamp) / 1e6)
 
-    def _claim(self, turn: Turn, want: Want, types: str, stamp: int) -> list[Claimed]:
-        if self.queue_row(want.queue).throttle_limit >= 1:
-            return self.claim_limited(turn, want)
+    def _claim(
+        self, turn: Turn, want: Want, types: str, stamp: int, full: dict[str, float | None] | None = None
+    ) -> list[Claimed]:
+        if self.queue_row(want.queue).throttled:
+            found = self.claim_throttled(turn, self.look(turn, want))
+            if found.full and full is not None:
+                full[want.queue] = found.look_in
+            return list(found.claimed)
         asked = (want.queue, types, stamp, want.room, turn.worker)
         ids = self._cursor.execute(self.text("head"), asked).fetchall()[0][0]
         if ids == "[]":
@@ -437,18 +478,37 @@ class SqliteStore(SqlStore):
         lease = self._lease(turn, want.queue, None, ids)
         return [Claimed(want.queue, lease, *started[job_id]) for job_id in ids_of(ids) if job_id in started]
 
-    def claim_these(self, turn: Turn, queue: str, chosen: Sequence[Mapping[str, Any]]) -> list[Claimed]:
-        places = [(queue, row["major"], row["minor"], row["id"]) for row in chosen]
+    def payload_path(self, names: Sequence[str]) -> str:
+        return "$" + "".join(f'."{name}"' for name in names)
+
+    def lane_heads(self, queue: str, lanes: Sequence[str], types: Iterable[str], limit: int) -> list[RowDict]:
+        """Here each lane is asked for by itself."""
+        params = {"queue": queue, "types": self.words(sorted(types)), "limit": limit, "now": self.time(self.now())}
+        return [row for lane in lanes for row in self.rows("lane_heads", {**params, "lanes": lane})]
+
+    def put_aside(self, queue: str, rows: Sequence[RowDict], lanes: Sequence[str]) -> None:
+        places = [(queue, row["major"], row["minor"], row["id"]) for row in rows]
+        moves = [(*place, lane) for place, lane in zip(places, lanes, strict=True)]
+        self._cursor.executemany(self.text("put_aside"), moves)
         self._cursor.executemany(self.text("take"), places)
-        ids = [row["id"] for row in chosen]
-        started = self._start(turn, queue, self.pack(ids), microseconds(self.now()))
-        return [
-            Claimed(
-                queue, self._lease(turn, queue, row["throttle_factor"], self.pack([row["id"]])), *started[row["id"]]
-            )
-            for row in chosen
-            if row["id"] in started
-        ]
+
+    def claim_these(
+        self, turn: Turn, queue: str, chosen: Sequence[RowDict], pools: Mapping[int, str | None]
+    ) -> list[Claimed]:
+        places = [(queue, row["major"], row["minor"], row["id"]) for row in chosen if "lane" not in row]
+        self._cursor.executemany(self.text("take"), places)
+        aside = [(queue, row["lane"], row["major"], row["minor"], row["id"]) for row in chosen if "lane" in row]
+        if aside:
+            self._cursor.executemany(self.text("fetch"), aside)
+        found = self._start(turn, queue, self.pack([row["id"] for row in chosen]), microseconds(self.now()))
+        leased = [(row["id"], row["throttle_factor"], pools[row["id"]]) for row in chosen if row["id"] in found]
+        if not leased:
+            return []
+        self._cursor.execute(
+            self.text("add_leases"), (queue, turn.worker, turn.pump, encode_json(leased).decode())
+        )
+        first = self.connection.database.last_insert_rowid() - len(leased) + 1
+        return [Claimed(queue, lease, *found[entry[0]]) for lease, entry in enumerate(leased, first)]
 
     def _start(self, turn: Turn, queue: str, ids: str, stamp: int) -> dict[int, Any]:
         """What entered running, by id. Asked for as one text: apsw gives the interpreter away for every single row."""

@@ -12,6 +12,7 @@ CREATE TABLE "holdfast__queue" (
   claim_order text not null check (claim_order in ('priority', 'schedule')),
   declared_limit real not null,
   set_limit real,
+  throttler text, -- as JSON, where the code declares one
   paused integer not null default 0,
   create_time integer not null
 ) strict, without rowid;
@@ -24,6 +25,8 @@ CREATE TABLE "holdfast__type" (
   default_throttle_factor real not null,
   default_time_windows text not null,
   default_retries integer,
+  timeout_named integer not null default 0,
+  retries_named integer not null default 0,
   retry text,
   on_crash text not null check (on_crash in ('rerun', 'timeout')),
   max_crashes integer,
@@ -56,6 +59,31 @@ CREATE TABLE "holdfast__ready" (
 
 CREATE INDEX "holdfast__ready_closes" on "holdfast__ready" (closes_time) where closes_time is not null;
 
+CREATE INDEX "holdfast__ready_uncounted" on "holdfast__ready" (queue, major, minor, id) where throttle_factor = 0;
+
+CREATE TABLE "holdfast__aside" (
+  queue text not null,
+  lane text not null,
+  major real not null,
+  minor real not null,
+  id integer not null,
+  job_type text not null,
+  throttle_factor real not null,
+  closes_time integer,
+  ready_time integer not null,
+  primary key (queue, lane, major, minor, id)
+) strict, without rowid;
+
+CREATE INDEX "holdfast__aside_id" on "holdfast__aside" (id);
+
+CREATE INDEX "holdfast__aside_closes" on "holdfast__aside" (closes_time) where closes_time is not null;
+
+CREATE TABLE "holdfast__bucket" (
+  queue text primary key references "holdfast__queue",
+  tokens real not null,
+  update_time integer not null
+) strict, without rowid;
+
 CREATE TABLE "holdfast__waiting" (
   wake_time integer not null,
   id integer not null,
@@ -72,10 +100,24 @@ CREATE TABLE "holdfast__parked" (
   primary key (job_type, id)
 ) strict, without rowid;
 
+CREATE INDEX "holdfast__parked_closes" on "holdfast__parked" (closes_time) where closes_time is not null;
+
 CREATE TABLE "holdfast__undecided" (
   job_type text not null,
   id integer not null,
   primary key (job_type, id)
+) strict, without rowid;
+
+CREATE TABLE "holdfast__breaker" (
+  job_type text primary key,
+  state text not null check (state in ('closed', 'open', 'probing')),
+  failures integer not null default 0, -- in a row
+  opened_time integer,
+  probe_time integer,
+  probe integer, -- the job that probes the type, or did last
+  successes real not null default 0,
+  retries real not null default 0,
+  counted_time integer
 ) strict, without rowid;
 
 CREATE TABLE "holdfast__lease" (
@@ -83,10 +125,14 @@ CREATE TABLE "holdfast__lease" (
   queue text not null,
   worker integer,
   pump integer not null default 0,
-  factor real, -- of the one job in it, on a queue with a limit
+  factor real, -- of the one job in it, on a queue that is throttled
+  pool text, -- that job's, where the throttler knows pools
   deadline_time integer,
+  job integer, -- the one that waits for an answer
   ids text not null
 ) strict;
+
+CREATE INDEX "holdfast__lease_job" on "holdfast__lease" (job) where job is not null;
 
 CREATE TABLE "holdfast__worker" (
   id integer primary key autoincrement,
@@ -95,6 +141,7 @@ CREATE TABLE "holdfast__worker" (
   pid integer not null,
   version text not null,
   queues text not null,
+  every_queue integer not null default 0, -- also those made after it came
   types text not null,
   labels text not null,
   concurrency integer not null,
@@ -106,6 +153,8 @@ CREATE TABLE "holdfast__worker" (
   gone_time integer,
   gone text check (gone in ('left', 'lost'))
 ) strict;
+
+CREATE INDEX "holdfast__worker_living" on "holdfast__worker" (id) where gone is null;
 
 CREATE TABLE "holdfast__attempt" (
   job integer not null,
@@ -119,6 +168,17 @@ CREATE TABLE "holdfast__attempt" (
   seconds real,
   worker text,
   primary key (job, attempt)
+) strict, without rowid;
+
+CREATE TABLE "holdfast__log" (
+  job integer not null,
+  id integer not null,
+  time integer not null,
+  attempt integer not null,
+  level text not null,
+  text text not null,
+  total integer not null, -- bytes kept up to this line: what the cap is taken from
+  primary key (job, id)
 ) strict, without rowid;
 
 CREATE TABLE "holdfast__audit" (
@@ -142,6 +202,40 @@ CREATE TABLE "holdfast__abort" (
   request_time integer not null
 ) strict;
 
+CREATE TABLE "holdfast__schedule" (
+  name text primary key,
+  declared_definition text, -- as JSON
+  set_definition text, -- as JSON
+  removed integer not null default 0, -- by an operator, though the code declares it
+  next_time integer, -- the first time that is not fired; null: none
+  wake_time integer, -- when to look at it: next_time, or later if it could not fire
+  last_time integer,
+  last_job integer,
+  count integer not null default 0,
+  problem text, -- why it could not fire
+  create_time integer not null,
+  update_time integer not null
+) strict, without rowid;
+
+CREATE INDEX "holdfast__schedule_wake" on "holdfast__schedule" (wake_time) where wake_time is not null;
+
+CREATE TABLE "holdfast__firing" (
+  schedule text not null references "holdfast__schedule" on delete cascade,
+  count integer not null,
+  time integer not null,
+  fire_time integer not null,
+  job integer not null,
+  duplicate integer not null, -- a living job had the key
+  actor text not null, -- 'schedule', or who fired it by hand
+  primary key (schedule, count)
+) strict, without rowid;
+
+CREATE UNIQUE INDEX "holdfast__firing_time" on "holdfast__firing" (schedule, time) where actor = 'schedule';
+
+CREATE INDEX "holdfast__firing_job" on "holdfast__firing" (job);
+
+CREATE INDEX "holdfast__firing_fire_time" on "holdfast__firing" (fire_time);
+
 CREATE TABLE "holdfast__dead" (
   end_time integer not null,
   id integer not null,
@@ -156,6 +250,8 @@ CREATE TABLE "holdfast__ended" (
   ids text not null
 ) strict;
 
+CREATE INDEX "holdfast__ended_end" on "holdfast__ended" (end_time);
+
 CREATE TABLE "holdfast__archive" (
   id integer primary key,
   queue text not null,
@@ -163,10 +259,13 @@ CREATE TABLE "holdfast__archive" (
   job_key text,
   create_time integer not null,
   retry_of integer,
+  run integer,
   priority real not null,
   throttle_factor real not null,
   timeout real,
   retries integer,
+  timeout_named integer not null,
+  retries_named integer not null,
   time_windows text,
   expires_time integer,
   payload text not null,
@@ -181,6 +280,11 @@ CREATE TABLE "holdfast__archive" (
   failures integer not null,
   losses integer not null,
   crashes integer not null,
+  deadline_time integer,
+  answer text,
+  checkpoint text,
+  progress real,
+  progress_text text,
   execution_time real,
   total_time real not null,
   worker integer,
@@ -191,8 +295,61 @@ CREATE TABLE "holdfast__archive" (
 
 CREATE INDEX "holdfast__archive_type" on "holdfast__archive" (job_type, id);
 
+CREATE INDEX "holdfast__archive_end" on "holdfast__archive" (end_time);
+
 CREATE TRIGGER "holdfast__law_archive" before update on "holdfast__archive"
 begin select raise(abort, 'an archived job never changes'); end;
+
+CREATE TABLE "holdfast__run" (
+  id integer primary key autoincrement,
+  workflow text not null,
+  trigger text not null,
+  state text not null default 'UNDONE' check (state in ('UNDONE', 'SUCCESS', 'FAILED', 'ERROR', 'STUCK')),
+  definition text not null,
+  params text not null, -- of the request
+  step_params text not null, -- of the request, for each step
+  published text not null default '{}', -- by tasks, for those made later
+  publication integer not null default 0, -- how often
+  ignore text not null default '[]', -- steps that the request asks to ignore
+  priority real not null,
+  progress real not null default 0,
+  unique_alive integer not null,
+  aborted integer not null default 0,
+  create_time integer not null,
+  update_time integer not null,
+  end_time integer,
+  unique (workflow, trigger)
+) strict;
+
+CREATE UNIQUE INDEX "holdfast__run_alive" on "holdfast__run" (workflow) where unique_alive and state in ('UNDONE', 'STUCK');
+
+CREATE INDEX "holdfast__run_state" on "holdfast__run" (state, id) where state <> 'SUCCESS';
+
+CREATE TABLE "holdfast__step" (
+  run integer not null references "holdfast__run" on delete cascade,
+  name text not null,
+  position integer not null,
+  partition text not null,
+  state text not null default 'DORMANT',
+  created integer not null default 0,
+  undone integer not null default 0,
+  succeeded integer not null default 0,
+  failed integer not null default 0,
+  errors integer not null default 0,
+  all_created integer not null default 0,
+  items_job integer, -- that makes the next items
+  cursor text, -- where it is to go on
+  start_time integer,
+  end_time integer,
+  primary key (run, name)
+) strict;
+
+CREATE TABLE "holdfast__trigger" (
+  workflow text not null,
+  trigger text not null,
+  run integer not null,
+  primary key (workflow, trigger)
+) strict;
 
 CREATE TABLE "holdfast_work" (
   id integer primary key,
@@ -201,10 +358,13 @@ CREATE TABLE "holdfast_work" (
   job_key text,
   create_time integer not null,
   retry_of integer,
+  run integer, -- whose task it is
   priority real not null,
   throttle_factor real not null check (throttle_factor >= 0),
   timeout real,
   retries integer,
+  timeout_named integer not null default 0, -- somebody asked for it; else it is the default
+  retries_named integer not null default 0,
   time_windows text,
   expires_time integer,
   payload text not null,
@@ -219,6 +379,11 @@ CREATE TABLE "holdfast_work" (
   failures integer not null default 0,
   losses integer not null default 0,
   crashes integer not null default 0,
+  deadline_time integer, -- of a job that waits for an answer
+  answer text, -- from outside, kept until the job waits for it
+  checkpoint text,
+  progress real,
+  progress_text text,
   execution_time real,
   total_time real not null default 0,
   worker integer,

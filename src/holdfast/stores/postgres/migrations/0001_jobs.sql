@@ -42,6 +42,7 @@ create table {job} (
   job_key text collate "C",
   create_time timestamptz not null,
   retry_of bigint,
+  run bigint, -- whose task it is
   priority float8 not null,
   throttle_factor float8 not null check (throttle_factor >= 0),
   timeout float8,
@@ -152,6 +153,30 @@ create table {ready} (
   primary key (queue, major, minor, id)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 create index on {ready} (closes_time) where closes_time is not null;
+create index on {ready} (queue, major, minor, id) where throttle_factor = 0;
+
+-- Due jobs that stand aside while their pool is full or their factor above the limit, out of the way of the others. lane: what they wait for, as JSON.
+create table {aside} (
+  queue text collate "C" not null,
+  lane text collate "C" not null,
+  major float8 not null,
+  minor float8 not null,
+  id bigint not null,
+  job_type text collate "C" not null,
+  throttle_factor float8 not null,
+  closes_time timestamptz,
+  ready_time timestamptz not null,
+  primary key (queue, lane, major, minor, id)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+create index on {aside} (id);
+create index on {aside} (closes_time) where closes_time is not null;
+
+-- The tokens of a queue whose throttler is a rate, as they were when one was taken last.
+create table {bucket} (
+  queue text collate "C" primary key references {queue},
+  tokens float8 not null,
+  update_time timestamptz not null
+) with (fillfactor = 50);
 
 -- Jobs whose time has not come.
 create table {waiting} (
@@ -170,6 +195,7 @@ create table {parked} (
   closes_time timestamptz,
   primary key (job_type, id)
 );
+create index on {parked} (closes_time) where closes_time is not null;
 
 -- Errors that a retry handler has still to judge.
 create table {undecided} (
@@ -178,13 +204,27 @@ create table {undecided} (
   primary key (job_type, id)
 );
 
+-- What all jobs of a type with adaptive retry have in common: a breaker, and the retries and successes that its budget remembers.
+create table {breaker} (
+  job_type text collate "C" primary key,
+  state text not null check (state in ('closed', 'open', 'probing')),
+  failures int not null default 0, -- in a row
+  opened_time timestamptz,
+  probe_time timestamptz,
+  probe bigint, -- the job that probes the type, or did last
+  successes float8 not null default 0,
+  retries float8 not null default 0,
+  counted_time timestamptz
+) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
 -- Who has which running jobs: a worker a claimed batch, or nobody until a deadline.
 create table {lease} (
   id bigint generated always as identity primary key,
   queue text collate "C" not null,
   worker bigint,
   pump int not null default 0,
-  factor float8, -- of the one job in it, on a queue with a limit
+  factor float8, -- of the one job in it, on a queue that is throttled
+  pool text collate "C", -- that job's, where the throttler knows pools
   deadline_time timestamptz,
   job bigint, -- the one that waits for an answer
   ids bigint[] not null
@@ -199,6 +239,7 @@ create table {worker} (
   pid int not null,
   version text not null,
   queues text not null,
+  every_queue boolean not null default false, -- also those made after it came
   types text not null,
   labels text not null,
   concurrency int not null,
@@ -210,6 +251,7 @@ create table {worker} (
   gone_time timestamptz,
   gone text check (gone in ('left', 'lost'))
 );
+create index on {worker} (id) where gone is null;
 
 -- The end of every attempt that was not plain success (J9).
 create table {attempt} (
@@ -224,6 +266,18 @@ create table {attempt} (
   seconds float8,
   worker text,
   primary key (job, attempt)
+);
+
+-- What handlers said while they ran. A line's id is its number among all that the job has said: a gap is what was dropped.
+create table {log} (
+  job bigint not null,
+  id bigint not null,
+  time timestamptz not null,
+  attempt int not null,
+  level text not null,
+  text text not null,
+  total bigint not null, -- bytes kept up to this line: what the cap is taken from
+  primary key (job, id)
 );
 
 -- What was done from outside, by whom.
@@ -248,6 +302,38 @@ create table {abort} (
   request_time timestamptz not null
 );
 
+-- Jobs that are made by themselves (W6). What an operator set wins over what the code declares, until it is reset.
+create table {schedule} (
+  name text collate "C" primary key,
+  declared_definition text, -- as JSON
+  set_definition text, -- as JSON
+  removed boolean not null default false, -- by an operator, though the code declares it
+  next_time timestamptz, -- the first time that is not fired; null: none
+  wake_time timestamptz, -- when to look at it: next_time, or later if it could not fire
+  last_time timestamptz,
+  last_job bigint,
+  count bigint not null default 0,
+  problem text, -- why it could not fire
+  create_time timestamptz not null,
+  update_time timestamptz not null
+);
+create index on {schedule} (wake_time) where wake_time is not null;
+
+-- What schedules have fired, for three months. A time fires once.
+create table {firing} (
+  schedule text collate "C" not null references {schedule} on delete cascade,
+  count bigint not null,
+  time timestamptz not null,
+  fire_time timestamptz not null,
+  job bigint not null,
+  duplicate boolean not null, -- a living job had the key
+  actor text not null, -- 'schedule', or who fired it by hand
+  primary key (schedule, count)
+);
+create unique index on {firing} (schedule, time) where actor = 'schedule';
+create index on {firing} (job);
+create index on {firing} (fire_time);
+
 -- Jobs that ended otherwise than in success, for listing.
 create table {dead} (
   end_time timestamptz not null,
@@ -263,6 +349,7 @@ create table {ended} (
   queue text collate "C" not null,
   ids bigint[] not null
 ) with (autovacuum_vacuum_scale_factor = 0.05);
+create index on {ended} (end_time);
 
 -- By month of the end, so that letting go of old jobs is a DROP; the archiver makes a month's partition before its first row.
 create table {archive} (like {job}, archive_time timestamptz not null) partition by range (end_time);
@@ -272,3 +359,55 @@ create trigger law_archive before update on {archive} for each row execute funct
 create index on {archive} (id);
 create index on {archive} (job_type, id);
 create index on {job} (job_type, job_key, id) where job_key is not null;
+
+-- Runs of workflows. A run keeps the definition it began with.
+create table {run} (
+  id bigint generated always as identity primary key,
+  workflow text collate "C" not null,
+  trigger text collate "C" not null,
+  state text not null default 'UNDONE' check (state in ('UNDONE', 'SUCCESS', 'FAILED', 'ERROR', 'STUCK')),
+  definition text not null,
+  params text not null, -- of the request
+  step_params text not null, -- of the request, for each step
+  published text not null default '{}', -- by tasks, for those made later
+  publication int not null default 0, -- how often
+  ignore text not null default '[]', -- steps that the request asks to ignore
+  priority float8 not null,
+  progress float8 not null default 0,
+  unique_alive boolean not null,
+  aborted boolean not null default false,
+  create_time timestamptz not null,
+  update_time timestamptz not null,
+  end_time timestamptz,
+  unique (workflow, trigger)
+);
+create unique index on {run} (workflow) where unique_alive and state in ('UNDONE', 'STUCK');
+create index on {run} (state, id) where state <> 'SUCCESS';
+
+-- The steps of a run, each with its tasks in numbers: nobody has to count them to know that a step is done.
+create table {step} (
+  run bigint not null references {run} on delete cascade,
+  name text collate "C" not null,
+  position int not null,
+  partition text not null,
+  state text not null default 'DORMANT',
+  created int not null default 0,
+  undone int not null default 0,
+  succeeded int not null default 0,
+  failed int not null default 0,
+  errors int not null default 0,
+  all_created boolean not null default false,
+  items_job bigint, -- that makes the next items
+  cursor text, -- where it is to go on
+  start_time timestamptz,
+  end_time timestamptz,
+  primary key (run, name)
+);
+
+-- Every trigger there ever was: a narrow record that outlives the run's archive (F14).
+create table {trigger} (
+  workflow text collate "C" not null,
+  trigger text collate "C" not null,
+  run bigint not null,
+  primary key (workflow, trigger)
+);

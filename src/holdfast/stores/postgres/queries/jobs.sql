@@ -16,6 +16,16 @@ with new as (
   from new, {queue} q where q.name = :queue)
 select id, create_time, case when :tell then pg_notify(:channel, :queue)::text end from new;
 
+-- name: open_savepoint
+-- So that an enqueue inside a transaction is undone as a whole when it fails, and the transaction goes on.
+savepoint holdfast;
+
+-- name: undo_savepoint
+rollback to savepoint holdfast;
+
+-- name: release_savepoint
+release savepoint holdfast;
+
 -- name: next_ids
 select array(select nextval({job_id_text}) from generate_series(1, :count::int)) as ids, statement_timestamp() as now;
 
@@ -31,8 +41,8 @@ select k.job_type, k.job_key, k.id from unnest(:types::text[], :keys::text[]) p 
 join {key} k on k.job_type = p.job_type and k.job_key = p.job_key;
 
 -- name: copy_jobs
-copy {queue_table} (id, queue, job_type, job_key, create_time, retry_of, priority, throttle_factor, timeout, retries, timeout_named, retries_named, time_windows,
-  expires_time, payload, scheduled_run_time, update_time) from stdin;
+copy {queue_table} (id, queue, job_type, job_key, create_time, retry_of, run, priority, throttle_factor, timeout, retries, timeout_named, retries_named,
+  time_windows, expires_time, payload, scheduled_run_time, update_time) from stdin;
 
 -- name: copy_ready
 copy {ready} (queue, major, minor, id, job_type, throttle_factor, closes_time, ready_time) from stdin;

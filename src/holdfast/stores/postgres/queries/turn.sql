@@ -22,7 +22,7 @@ with head as (
   select ctid from {ready}
   where queue = :queue and job_type = any(:types::text[]) and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
     and (closes_time is null or closes_time > coalesce(:now::timestamptz, statement_timestamp()))
-    and (select not paused and coalesce(set_limit, declared_limit) < 1 from {queue} where name = :queue)
+    and (select not paused and coalesce(set_limit, declared_limit) < 1 and throttler is null from {queue} where name = :queue)
     and exists (select from {worker} where id = :worker and gone is null)
   order by major, minor, id for update skip locked limit :room),
  taken as (delete from {ready} where ctid = any(array(select ctid from head)) returning id),
@@ -31,7 +31,7 @@ with head as (
     start_time = coalesce(:now::timestamptz, statement_timestamp()), update_time = coalesce(:now::timestamptz, statement_timestamp())
   where j.id = any(array(select id from taken)) and (j.state in ('initial', 'error') or j.situation = 'loose')
     and j.scheduled_run_time <= coalesce(:now::timestamptz, statement_timestamp())
-  returning j.id, j.attempt, j.job_type, j.job_key, j.payload, j.timeout, j.losses, j.answer, j.checkpoint, j.priority,
+  returning j.id, j.attempt, j.job_type, j.job_key, j.payload, j.timeout, j.losses, j.answer, j.checkpoint, j.run, j.priority,
     date_part('epoch', j.scheduled_run_time) as wanted),
  lease as (
   insert into {lease} (queue, worker, pump, ids) select :queue, :worker, :pump, array_agg(id) from started having count(*) > 0 returning id)
@@ -102,7 +102,8 @@ insert into {lease} (queue, deadline_time, ids) values (:queue, :deadline, :ids)
 
 -- name: lease_wait
 -- Of a job that waits for an answer: it counts against the limit, and no worker has it.
-insert into {lease} (queue, factor, deadline_time, job, ids) values (:queue, :factor, :deadline, :job, :ids);
+insert into {lease} (queue, factor, pool, deadline_time, job, ids)
+values (:queue, :factor, (select pool from {lease} where id = :lease), :deadline, :job, :ids);
 
 -- name: drop_wait
 delete from {lease} where job = :job;
@@ -119,39 +120,3 @@ vacuum (truncate off, parallel 0, skip_locked) {ready};
 
 -- name: vacuum_lease
 vacuum (truncate off, parallel 0, skip_locked) {lease};
-
--- name: lock_queue
--- Who claims from a queue with a limit has it alone until it commits; a statement of its own, so that the next one's snapshot is younger than the lock.
-select coalesce(set_limit, declared_limit) as throttle_limit, paused from {queue} where name = :queue for no key update;
-
--- name: live_types
-select id, types from {worker} where gone is null;
-
--- name: used
--- The factors of everything held or waiting in the queue: from the leases of single jobs, and from the rows under the others.
-select coalesce((select sum(factor) from {lease} where queue = :queue and factor is not null), 0) + coalesce((
-  select sum(j.throttle_factor) from {lease} l cross join unnest(l.ids) i (id) join {queue_table} j on j.id = i.id
-  where l.queue = :queue and l.factor is null and j.situation in ('held', 'waiting')), 0) as used;
-
--- name: candidates
--- No row locks: the queue's lock keeps other claimers out.
-select id, job_type, throttle_factor, ctid::text as spot from {ready}
-where queue = :queue and job_type = any(:types::text[]) and throttle_factor <= :most and ready_time <= :now
-  and (closes_time is null or closes_time > :now)
-order by major, minor, id limit :limit;
-
--- name: claim_these
--- As claim, but of chosen jobs and with a lease for each. By their place in the table: a join on the key is planned as quadratic.
-with taken as (
-  delete from {ready} where ctid = any(:spots::tid[]) and queue = :queue and id = any(:ids::bigint[]) returning id),
- started as (
-  update {queue_table} j set state = 'running', situation = 'held', attempt = j.attempt + 1, worker = :worker, start_time = :now, update_time = :now,
-    error = 'NONE'
-  where j.id = any(array(select id from taken)) and (j.state in ('initial', 'error') or j.situation = 'loose') and j.scheduled_run_time <= :now
-  returning j.id, j.attempt, j.job_type, j.job_key, j.payload, j.timeout, j.losses, j.answer, j.checkpoint, j.priority,
-    j.scheduled_run_time, j.throttle_factor),
- numbered as (select started.*, nextval({lease_id_seq_text}) as lease from started),
- leased as (
-  insert into {lease} (id, queue, worker, pump, factor, ids) overriding system value
-  select lease, :queue, :worker, :pump, throttle_factor, array[id] from numbered)
-select id, attempt, job_type, job_key, payload, timeout, losses, answer, checkpoint, priority, date_part('epoch', scheduled_run_time), lease from numbered;

@@ -1,14 +1,16 @@
 -- name: pulse
 -- What a sweeper has to do, in one question.
 select (select extract(epoch from min(deadline_time) - coalesce(:now::timestamptz, statement_timestamp()))::float8 from {lease} where deadline_time is not null) as overdue_in,
-  exists (select 1 from {ready} where closes_time <= coalesce(:now::timestamptz, statement_timestamp())) or exists (select 1 from {parked} where closes_time <= coalesce(:now::timestamptz, statement_timestamp())) as shut,
+  exists (select 1 from {ready} where closes_time <= coalesce(:now::timestamptz, statement_timestamp())) or exists (select 1 from {parked} where closes_time <= coalesce(:now::timestamptz, statement_timestamp()))
+    or exists (select 1 from {aside} where closes_time <= coalesce(:now::timestamptz, statement_timestamp())) as shut,
   exists (select 1 from {abort}) as aborts,
   exists (select 1 from {lease} l left join {worker} w on w.id = l.worker where l.worker is not null and (w.id is null or w.gone is not null)) as strays,
-  exists (select 1 from {undecided}) as undecided;
+  exists (select 1 from {undecided}) as undecided,
+  exists (select 1 from {breaker} where state <> 'closed') as tripped;
 
 -- name: join
-insert into {worker} (name, host, pid, version, queues, types, labels, concurrency, lock_path, start_time, beat_time)
-values (:name, :host, :pid, :version, :queues, :types, :labels, :concurrency, :lock_path, :now, :now) returning id;
+insert into {worker} (name, host, pid, version, queues, every_queue, types, labels, concurrency, lock_path, start_time, beat_time)
+values (:name, :host, :pid, :version, :queues, :every_queue, :types, :labels, :concurrency, :lock_path, :now, :now) returning id;
 
 -- name: beat
 -- Answers nothing to a worker that was called lost.
@@ -51,15 +53,24 @@ delete from {parked} where ctid = any(array(select ctid from {parked} where clos
 select distinct job_type from (select job_type from {ready} where queue = :queue order by major, minor, id limit :limit);
 
 -- name: park
-insert into {parked} (job_type, id, queue, closes_time)
-select job_type, id, queue, closes_time from {ready} where queue = :queue and job_type = :job_type limit :limit for update skip locked
+with gone as (
+  delete from {ready} where ctid = any(array(
+    select ctid from {ready} where queue = :queue and job_type = :job_type order by major, minor, id limit :limit for update skip locked))
+  returning job_type, id, queue, closes_time)
+insert into {parked} (job_type, id, queue, closes_time) select job_type, id, queue, closes_time from gone
 on conflict do nothing;
 
 -- name: drop_ready_parked
-delete from {ready} r using {parked} p where r.queue = :queue and r.job_type = :job_type and p.job_type = r.job_type and p.id = r.id;
+-- Differs from SQLite: there it is a statement of its own; here park has done it.
+select 1 where :queue::text is null and :job_type::text is null and :limit::int is null;
 
 -- name: parked_types
-select distinct job_type from {parked};
+-- From one type to the next by the index: there may be a million jobs of one.
+with recursive found (job_type) as (
+  select min(job_type) from {parked}
+  union all
+  select (select min(job_type) from {parked} where job_type > found.job_type) from found where found.job_type is not null)
+select job_type from found where job_type is not null;
 
 -- name: unpark
 with back as (
@@ -88,6 +99,7 @@ where j.id > :after and j.id <= :upto and j.state <> 'final' and j.update_time <
     and r.minor = case q.claim_order when 'priority' then extract(epoch from j.scheduled_run_time)::float8 else j.priority end)
   and not exists (select 1 from {waiting} w where w.id = j.id and w.wake_time = j.scheduled_run_time)
   and not exists (select 1 from {parked} p where p.job_type = j.job_type and p.id = j.id)
+  and not exists (select 1 from {aside} a where a.id = j.id)
   and not exists (select 1 from {undecided} u where u.job_type = j.job_type and u.id = j.id);
 
 -- name: unleased_waits
@@ -104,27 +116,3 @@ select unnest(ids) as id from {lease};
 
 -- name: last_id
 select max(id) as last from {job};
-
--- name: old_ended
-select id, end_time, queue, ids from {ended} where end_time < :before order by id limit :limit;
-
--- name: has_month
-select count(*) as found from pg_class where oid = to_regclass({month_text});
-
--- name: create_month
-create table {month} (like {archive} including all);
-
--- name: attach_month
-alter table {archive} attach partition {month} for values from ({first}) to ({next});
-
--- name: to_archive
-insert into {archive} select *, :now::timestamptz from {queue_table} where id = any(:ids::bigint[]) and state = 'final' and end_time < :before;
-
--- name: drop_archived
-delete from {queue_table} where id = any(:ids::bigint[]) and state = 'final' and end_time < :before;
-
--- name: drop_dead
-delete from {dead} where id = any(:ids::bigint[]) and end_time < :before;
-
--- name: drop_ended
-delete from {ended} where id = :id;

@@ -57,6 +57,30 @@ create table {ready} (
   primary key (queue, major, minor, id)
 ) strict, without rowid;
 create index {ready_closes} on {ready} (closes_time) where closes_time is not null;
+create index {ready_uncounted} on {ready} (queue, major, minor, id) where throttle_factor = 0;
+
+-- Due jobs that stand aside while their pool is full or their factor above the limit, out of the way of the others. lane: what they wait for, as JSON.
+create table {aside} (
+  queue text not null,
+  lane text not null,
+  major real not null,
+  minor real not null,
+  id integer not null,
+  job_type text not null,
+  throttle_factor real not null,
+  closes_time integer,
+  ready_time integer not null,
+  primary key (queue, lane, major, minor, id)
+) strict, without rowid;
+create index {aside_id} on {aside} (id);
+create index {aside_closes} on {aside} (closes_time) where closes_time is not null;
+
+-- The tokens of a queue whose throttler is a rate, as they were when one was taken last.
+create table {bucket} (
+  queue text primary key references {queue},
+  tokens real not null,
+  update_time integer not null
+) strict, without rowid;
 
 -- Jobs whose time has not come.
 create table {waiting} (
@@ -75,6 +99,7 @@ create table {parked} (
   closes_time integer,
   primary key (job_type, id)
 ) strict, without rowid;
+create index {parked_closes} on {parked} (closes_time) where closes_time is not null;
 
 -- Errors that a retry handler has still to judge.
 create table {undecided} (
@@ -83,13 +108,27 @@ create table {undecided} (
   primary key (job_type, id)
 ) strict, without rowid;
 
+-- What all jobs of a type with adaptive retry have in common: a breaker, and the retries and successes that its budget remembers.
+create table {breaker} (
+  job_type text primary key,
+  state text not null check (state in ('closed', 'open', 'probing')),
+  failures integer not null default 0, -- in a row
+  opened_time integer,
+  probe_time integer,
+  probe integer, -- the job that probes the type, or did last
+  successes real not null default 0,
+  retries real not null default 0,
+  counted_time integer
+) strict, without rowid;
+
 -- Who has which running jobs: a worker a claimed batch, or nobody until a deadline. ids: a JSON array.
 create table {lease} (
   id integer primary key autoincrement,
   queue text not null,
   worker integer,
   pump integer not null default 0,
-  factor real, -- of the one job in it, on a queue with a limit
+  factor real, -- of the one job in it, on a queue that is throttled
+  pool text, -- that job's, where the throttler knows pools
   deadline_time integer,
   job integer, -- the one that waits for an answer
   ids text not null
@@ -103,6 +142,7 @@ create table {worker} (
   pid integer not null,
   version text not null,
   queues text not null,
+  every_queue integer not null default 0, -- also those made after it came
   types text not null,
   labels text not null,
   concurrency integer not null,
@@ -114,6 +154,7 @@ create table {worker} (
   gone_time integer,
   gone text check (gone in ('left', 'lost'))
 ) strict;
+create index {worker_living} on {worker} (id) where gone is null;
 
 -- The end of every attempt that was not plain success (J9).
 create table {attempt} (
@@ -128,6 +169,18 @@ create table {attempt} (
   seconds real,
   worker text,
   primary key (job, attempt)
+) strict, without rowid;
+
+-- What handlers said while they ran. A line's id is its number among all that the job has said: a gap is what was dropped.
+create table {log} (
+  job integer not null,
+  id integer not null,
+  time integer not null,
+  attempt integer not null,
+  level text not null,
+  text text not null,
+  total integer not null, -- bytes kept up to this line: what the cap is taken from
+  primary key (job, id)
 ) strict, without rowid;
 
 -- What was done from outside, by whom.
@@ -152,6 +205,38 @@ create table {abort} (
   request_time integer not null
 ) strict;
 
+-- Jobs that are made by themselves (W6). What an operator set wins over what the code declares, until it is reset.
+create table {schedule} (
+  name text primary key,
+  declared_definition text, -- as JSON
+  set_definition text, -- as JSON
+  removed integer not null default 0, -- by an operator, though the code declares it
+  next_time integer, -- the first time that is not fired; null: none
+  wake_time integer, -- when to look at it: next_time, or later if it could not fire
+  last_time integer,
+  last_job integer,
+  count integer not null default 0,
+  problem text, -- why it could not fire
+  create_time integer not null,
+  update_time integer not null
+) strict, without rowid;
+create index {schedule_wake} on {schedule} (wake_time) where wake_time is not null;
+
+-- What schedules have fired, for three months. A time fires once.
+create table {firing} (
+  schedule text not null references {schedule} on delete cascade,
+  count integer not null,
+  time integer not null,
+  fire_time integer not null,
+  job integer not null,
+  duplicate integer not null, -- a living job had the key
+  actor text not null, -- 'schedule', or who fired it by hand
+  primary key (schedule, count)
+) strict, without rowid;
+create unique index {firing_time} on {firing} (schedule, time) where actor = 'schedule';
+create index {firing_job} on {firing} (job);
+create index {firing_fire_time} on {firing} (fire_time);
+
 -- Jobs that ended otherwise than in success, for listing.
 create table {dead} (
   end_time integer not null,
@@ -167,6 +252,7 @@ create table {ended} (
   queue text not null,
   ids text not null
 ) strict;
+create index {ended_end} on {ended} (end_time);
 
 create table {archive} (
   id integer primary key,
@@ -175,6 +261,7 @@ create table {archive} (
   job_key text,
   create_time integer not null,
   retry_of integer,
+  run integer,
   priority real not null,
   throttle_factor real not null,
   timeout real,
@@ -208,5 +295,58 @@ create table {archive} (
   archive_time integer not null
 ) strict;
 create index {archive_type} on {archive} (job_type, id);
+create index {archive_end} on {archive} (end_time);
 create trigger {law_archive} before update on {archive}
 begin select raise(abort, 'an archived job never changes'); end;
+
+-- Runs of workflows. A run keeps the definition it began with.
+create table {run} (
+  id integer primary key autoincrement,
+  workflow text not null,
+  trigger text not null,
+  state text not null default 'UNDONE' check (state in ('UNDONE', 'SUCCESS', 'FAILED', 'ERROR', 'STUCK')),
+  definition text not null,
+  params text not null, -- of the request
+  step_params text not null, -- of the request, for each step
+  published text not null default '{}', -- by tasks, for those made later
+  publication integer not null default 0, -- how often
+  ignore text not null default '[]', -- steps that the request asks to ignore
+  priority real not null,
+  progress real not null default 0,
+  unique_alive integer not null,
+  aborted integer not null default 0,
+  create_time integer not null,
+  update_time integer not null,
+  end_time integer,
+  unique (workflow, trigger)
+) strict;
+create unique index {run_alive} on {run} (workflow) where unique_alive and state in ('UNDONE', 'STUCK');
+create index {run_state} on {run} (state, id) where state <> 'SUCCESS';
+
+-- The steps of a run, each with its tasks in numbers: nobody has to count them to know that a step is done.
+create table {step} (
+  run integer not null references {run} on delete cascade,
+  name text not null,
+  position integer not null,
+  partition text not null,
+  state text not null default 'DORMANT',
+  created integer not null default 0,
+  undone integer not null default 0,
+  succeeded integer not null default 0,
+  failed integer not null default 0,
+  errors integer not null default 0,
+  all_created integer not null default 0,
+  items_job integer, -- that makes the next items
+  cursor text, -- where it is to go on
+  start_time integer,
+  end_time integer,
+  primary key (run, name)
+) strict;
+
+-- Every trigger there ever was: a narrow record that outlives the run's archive (F14).
+create table {trigger} (
+  workflow text not null,
+  trigger text not null,
+  run integer not null,
+  primary key (workflow, trigger)
+) strict;

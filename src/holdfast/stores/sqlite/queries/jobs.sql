@@ -1,3 +1,13 @@
+-- name: open_savepoint
+-- So that an enqueue inside a transaction is undone as a whole when it fails, and the transaction goes on.
+savepoint holdfast;
+
+-- name: undo_savepoint
+rollback to savepoint holdfast;
+
+-- name: release_savepoint
+release savepoint holdfast;
+
 -- name: next_ids
 -- The last of :count new ids.
 update {sequence} set last = last + :count returning last;
@@ -12,9 +22,9 @@ join {key} k on k.job_type = p.value ->> 0 and k.job_key = p.value ->> 1;
 
 -- name: add_job
 -- Positional: this is the statement of every enqueue.
-insert into {queue_table} (id, job_type, job_key, create_time, retry_of, priority, throttle_factor, timeout, retries, timeout_named, retries_named, time_windows,
-  expires_time, payload, scheduled_run_time, update_time)
-values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?4);
+insert into {queue_table} (id, job_type, job_key, create_time, retry_of, run, priority, throttle_factor, timeout, retries, timeout_named, retries_named,
+  time_windows, expires_time, payload, scheduled_run_time, update_time)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?4);
 
 -- name: add_ready
 insert into {ready} (queue, major, minor, id, job_type, throttle_factor, closes_time, ready_time) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)

@@ -29,6 +29,7 @@ create table {queue_table} (
   job_key text,
   create_time integer not null,
   retry_of integer,
+  run integer, -- whose task it is
   priority real not null,
   throttle_factor real not null check (throttle_factor >= 0),
   timeout real,

@@ -8,14 +8,14 @@ from json_each(?2) e where j.id = e.value ->> 0 and j.state = 'running' and j.at
 -- name: add_ended
 insert into {ended} (end_time, queue, ids) values (?1, ?2, ?3);
 
--- name: end_lease
-delete from {lease} where id = ?1;
+-- name: end_leases
+delete from {lease} where id in (select value from json_each(?1));
 
 -- name: head
 -- The first jobs in claim order that this worker can run, as one JSON array.
 select json_group_array(id order by major, minor, id) from (select major, minor, id from {ready}
 where queue = ?1 and job_type in (select value from json_each(?2)) and ready_time <= ?3 and (closes_time is null or closes_time > ?3)
-  and exists (select 1 from {queue} where name = ?1 and not paused and coalesce(set_limit, declared_limit) < 1)
+  and exists (select 1 from {queue} where name = ?1 and not paused and coalesce(set_limit, declared_limit) < 1 and throttler is null)
   and exists (select 1 from {worker} where id = ?5 and gone is null)
 order by major, minor, id limit ?4);
 
@@ -23,7 +23,7 @@ order by major, minor, id limit ?4);
 -- They leave the line: the same choice again, in the same transaction.
 delete from {ready} where (queue, major, minor, id) in (select queue, major, minor, id from {ready}
 where queue = ?1 and job_type in (select value from json_each(?2)) and ready_time <= ?3 and (closes_time is null or closes_time > ?3)
-  and exists (select 1 from {queue} where name = ?1 and not paused and coalesce(set_limit, declared_limit) < 1)
+  and exists (select 1 from {queue} where name = ?1 and not paused and coalesce(set_limit, declared_limit) < 1 and throttler is null)
   and exists (select 1 from {worker} where id = ?5 and gone is null)
 order by major, minor, id limit ?4);
 
@@ -32,7 +32,7 @@ delete from {ready} where queue = ?1 and major = ?2 and minor = ?3 and id = ?4;
 
 -- name: startable
 -- What is about to enter running, as one JSON array. The row is looked at again: a hint that was wrong is gone and starts nothing.
-select json_group_array(json_array(id, attempt + 1, job_type, job_key, payload, timeout, losses, answer, checkpoint)) from {queue_table}
+select json_group_array(json_array(id, attempt + 1, job_type, job_key, payload, timeout, losses, answer, checkpoint, run)) from {queue_table}
 where id in (select value from json_each(?3)) and (state in ('initial', 'error') or situation = 'loose') and scheduled_run_time <= ?2;
 
 -- name: start
@@ -105,7 +105,8 @@ insert into {lease} (queue, deadline_time, ids) values (:queue, :deadline, :ids)
 
 -- name: lease_wait
 -- Of a job that waits for an answer: it counts against the limit, and no worker has it.
-insert into {lease} (queue, factor, deadline_time, job, ids) values (:queue, :factor, :deadline, :job, :ids);
+insert into {lease} (queue, factor, pool, deadline_time, job, ids)
+values (:queue, :factor, (select pool from {lease} where id = :lease), :deadline, :job, :ids);
 
 -- name: drop_wait
 delete from {lease} where job = :job;
@@ -116,22 +117,3 @@ update {queue_table} set answer = :answer, update_time = :now where id = :id and
 
 -- name: drop_lease
 delete from {lease} where id = :id;
-
--- name: lock_queue
--- Who claims from a queue with a limit has it alone: here the write transaction sees to it.
-select coalesce(set_limit, declared_limit) as throttle_limit, paused from {queue} where name = :queue;
-
--- name: live_types
-select id, types from {worker} where gone is null;
-
--- name: used
--- The factors of everything held or waiting in the queue: from the leases of single jobs, and from the rows under the others.
-select coalesce((select sum(factor) from {lease} where queue = :queue and factor is not null), 0) + coalesce((
-  select sum(j.throttle_factor) from {lease} l, json_each(l.ids) i join {queue_table} j on j.id = i.value
-  where l.queue = :queue and l.factor is null and j.situation in ('held', 'waiting')), 0) as used;
-
--- name: candidates
-select id, job_type, throttle_factor, major, minor from {ready}
-where queue = :queue and job_type in (select value from json_each(:types)) and throttle_factor <= :most and ready_time <= :now
-  and (closes_time is null or closes_time > :now)
-order by major, minor, id limit :limit;

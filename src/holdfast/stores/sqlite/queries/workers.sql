@@ -1,14 +1,16 @@
 -- name: pulse
 -- What a sweeper has to do, in one question.
 select (select (min(deadline_time) - :now) / 1e6 from {lease} where deadline_time is not null) as overdue_in,
-  exists (select 1 from {ready} where closes_time <= :now) or exists (select 1 from {parked} where closes_time <= :now) as shut,
+  exists (select 1 from {ready} where closes_time <= :now) or exists (select 1 from {parked} where closes_time <= :now)
+    or exists (select 1 from {aside} where closes_time <= :now) as shut,
   exists (select 1 from {abort}) as aborts,
   exists (select 1 from {lease} l left join {worker} w on w.id = l.worker where l.worker is not null and (w.id is null or w.gone is not null)) as strays,
-  exists (select 1 from {undecided}) as undecided;
+  exists (select 1 from {undecided}) as undecided,
+  exists (select 1 from {breaker} where state <> 'closed') as tripped;
 
 -- name: join
-insert into {worker} (name, host, pid, version, queues, types, labels, concurrency, lock_path, start_time, beat_time)
-values (:name, :host, :pid, :version, :queues, :types, :labels, :concurrency, :lock_path, :now, :now) returning id;
+insert into {worker} (name, host, pid, version, queues, every_queue, types, labels, concurrency, lock_path, start_time, beat_time)
+values (:name, :host, :pid, :version, :queues, :every_queue, :types, :labels, :concurrency, :lock_path, :now, :now) returning id;
 
 -- name: beat
 -- Answers nothing to a worker that was called lost.
@@ -53,15 +55,20 @@ select distinct job_type from (select job_type from {ready} where queue = :queue
 
 -- name: park
 insert into {parked} (job_type, id, queue, closes_time)
-select job_type, id, queue, closes_time from {ready} where queue = :queue and job_type = :job_type limit :limit
+select job_type, id, queue, closes_time from {ready} where queue = :queue and job_type = :job_type order by major, minor, id limit :limit
 on conflict do nothing;
 
 -- name: drop_ready_parked
 delete from {ready} where (queue, major, minor, id) in (
-  select queue, major, minor, id from {ready} where queue = :queue and job_type = :job_type limit :limit);
+  select queue, major, minor, id from {ready} where queue = :queue and job_type = :job_type order by major, minor, id limit :limit);
 
 -- name: parked_types
-select distinct job_type from {parked};
+-- From one type to the next by the index: there may be a million jobs of one.
+with recursive found (job_type) as (
+  select min(job_type) from {parked}
+  union all
+  select (select min(job_type) from {parked} where job_type > found.job_type) from found where found.job_type is not null)
+select job_type from found where job_type is not null;
 
 -- name: unpark
 insert into {ready} (queue, major, minor, id, job_type, throttle_factor, closes_time, ready_time)
@@ -85,6 +92,7 @@ where j.id > :after and j.id <= :upto and j.state <> 'final' and j.update_time <
     and r.minor = case q.claim_order when 'priority' then j.scheduled_run_time else j.priority end)
   and not exists (select 1 from {waiting} w where w.id = j.id and w.wake_time = j.scheduled_run_time)
   and not exists (select 1 from {parked} p where p.job_type = j.job_type and p.id = j.id)
+  and not exists (select 1 from {aside} a where a.id = j.id)
   and not exists (select 1 from {undecided} u where u.job_type = j.job_type and u.id = j.id);
 
 -- name: unleased_waits
@@ -101,18 +109,3 @@ select value as id from {lease}, json_each(ids);
 
 -- name: last_id
 select last from {sequence};
-
--- name: old_ended
-select id, end_time, queue, ids from {ended} where end_time < :before order by id limit :limit;
-
--- name: to_archive
-insert into {archive} select *, :now from {queue_table} where id in (select value from json_each(:ids)) and state = 'final' and end_time < :before on conflict do nothing;
-
--- name: drop_archived
-delete from {queue_table} where id in (select value from json_each(:ids)) and state = 'final' and end_time < :before;
-
--- name: drop_dead
-delete from {dead} where id in (select value from json_each(:ids)) and end_time < :before;
-
--- name: drop_ended
-delete from {ended} where id = :id;

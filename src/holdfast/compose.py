@@ -1,0 +1,405 @@
+"""Declaring workflows, submitting them, and their runs as values that can be asked again."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Any, Protocol
+
+from msgspec import UNSET, Struct, UnsetType
+
+from holdfast.clock import monotonic, sleep
+from holdfast.declare import DEFAULT_RETRIES, DEFAULT_TIMEOUT, Queue, number
+from holdfast.errors import Conflict, Invalid
+from holdfast.jobs import payload as payloads
+from holdfast.jobs import retry as retries_
+from holdfast.jobs.job import Job
+from holdfast.jobs.states import TASK_STATE
+from holdfast.stores.contract import RunRow, RunStep, Store, Submission
+from holdfast.workflows import definition as definitions
+from holdfast.workflows import partition as partitions
+from holdfast.workflows.definition import Definition, StepDefinition
+from holdfast.workflows.states import WORKFLOW_STATES, StepState, TaskState, WorkflowState
+from holdfast.workflows.task import Published, Task, TaskContext
+
+LOT = 500  # items stored at a time
+
+
+class Composes(Protocol):
+    """The App, as far as workflows know it."""
+
+    @property
+    def store(self) -> Store: ...
+
+    def queue(self, name: str) -> Queue: ...
+
+
+class Workflow:
+    """A declared workflow: `@workflow.step()` makes a function a step, `submit` makes a run."""
+
+    def __init__(self, app: Composes, definition: Definition) -> None:
+        self.app = app
+        self._definition = definition
+        self._steps: dict[str, StepDefinition] = {step.name: step for step in definition.steps}
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._items: dict[str, Items] = {}
+
+    @property
+    def name(self) -> str:
+        return self._definition.name
+
+    @property
+    def definition(self) -> Definition:
+        """As it stands now; a run keeps the one it began with."""
+        names = {name: getattr(self._definition, name) for name in Definition.__struct_fields__}
+        return Definition(**{**names, "steps": tuple(self._steps.values())})
+
+    def step(
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        name: str | None = None,
+        after: Sequence[str] = (),
+        phase: int = 0,
+        shards: int | None = None,
+        packs: tuple[int, int | None, int] | None = None,
+        items: Callable[..., Any] | None = None,
+        max_undone: int | None = None,
+        can_fail: bool = False,
+        can_ignore: bool = False,
+        archive: bool = False,
+        effort: float = 1,
+        params: Mapping[str, Any] | None = None,
+        retries: int | UnsetType | None = UNSET,
+        retry: retries_.Policy | None = None,
+        timeout: float | UnsetType | None = UNSET,
+        priority: float | None = None,
+        isolation: str = "thread",
+        labels: Sequence[str] = (),
+        queue: str | None = None,
+        duration: float | None = None,
+    ) -> Any:
+        """Make a function a step: it is called once for each task, with the task as its only argument."""
+
+        def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+            declared = StepDefinition(
+                name=name or str(getattr(function, "__name__", "")),
+                after=(after,) if isinstance(after, str) else tuple(after),
+                phase=phase,
+                partition=partitions.of(shards, packs, items),
+                can_fail=can_fail,
+                can_ignore=can_ignore,
+                archive=archive,
+                effort=effort,
+                params=dict(params or {}),
+                max_undone=max_undone,
+                retries=DEFAULT_RETRIES if retries is UNSET else retries,
+                retry=retries_.encode(retry),
+                timeout=DEFAULT_TIMEOUT if timeout is UNSET else timeout,
+                priority=priority,
+                queue=queue,
+                labels=tuple(labels),
+                duration=duration,
+            )
+            if declared.name in self._steps:
+                raise Conflict(
+                    f"Workflow `{self.name}` has two steps named `{declared.name}`. Give one another name: step(name=…)."
+                )
+            self._steps[declared.name] = declared
+            self.handle(declared.name, function, items, isolation)
+            return function
+
+        return decorate if function is None else decorate(function)
+
+    def handle(
+        self,
+        step: str,
+        function: Callable[..., Any],
+        items: Callable[..., Any] | None = None,
+        isolation: str = "thread",
+    ) -> None:
+        """The function of a step that is defined already."""
+        declared = self._steps[step]
+        self._functions[step] = function
+        if items is not None:
+            self._items[step] = Items(self.app, items)
+        queue = self.app.queue(declared.queue or self._definition.queue)
+        queue.job(
+            name=f"{self.name}.{step}",
+            timeout=declared.timeout,
+            retries=declared.retries,
+            retry=retries_.decode(declared.retry),
+            isolation=isolation,
+            labels=declared.labels,
+        )(called_with_task(function, self._items.get(step)))
+
+    def submit(
+        self,
+        trigger: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        steps: Mapping[str, Mapping[str, Any]] | None = None,
+        ignore: Sequence[str] = (),
+        priority: float | None = None,
+        actor: str = "app",
+    ) -> "Run":
+        """A new run, or the one that this trigger has made before (F14). Everything wrong with it is told at once."""
+        definition = self.definition
+        problems = definitions.problems(definition)
+        problems += [
+            f"steps.{name}: has no function in this app" for name in self._steps if name not in self._functions
+        ]
+        problems += list(request_problems(definition, steps or {}, ignore))
+        if problems:
+            raise Invalid(f"Workflow `{self.name}` cannot run: " + "; ".join(problems) + ".")
+        payloads.dump(dict(params or {}), what="params")
+        payloads.dump({name: dict(each) for name, each in (steps or {}).items()}, what="steps")
+        wanted = Submission(
+            definition=definition,
+            trigger=definitions.check_trigger(trigger),
+            params=dict(params or {}),
+            step_params={name: dict(each) for name, each in (steps or {}).items()},
+            ignore=tuple(ignore),
+            priority=definition.priority if priority is None else number(priority, "priority"),
+            actor=actor,
+        )
+        return Run(self.app, self.app.store.submit(wanted))
+
+    def run(self, trigger: str) -> "Run":
+        """The run that this trigger made."""
+        return Run(self.app, self.app.store.run_of(self.name, trigger))
+
+
+def request_problems(
+    definition: Definition, steps: Mapping[str, Mapping[str, Any]], ignore: Sequence[str]
+) -> Iterator[str]:
+    """What is wrong with a request."""
+    names = {step.name: step for step in definition.steps}
+    for name in steps:
+        if name not in names:
+            yield f"the request names `{name}`, which is no step.{definitions.nearest(name, list(names))}"
+    for name in ignore:
+        if name not in names:
+            yield f"the request asks to ignore `{name}`, which is no step.{definitions.nearest(name, list(names))}"
+        elif not names[name].can_ignore:
+            yield f"the request asks to ignore `{name}`, which may not be ignored; declare it with can_ignore=True"
+
+
+def called_with_task(function: Callable[..., Any], items: "Items | None") -> Callable[..., Any]:
+    """The handler of a step's job type."""
+    if inspect.iscoroutinefunction(function):
+
+        async def task(context: TaskContext) -> Any:
+            if context.makes_items and items is not None:
+                return items.make(context)
+            made = Task(context)
+            return with_effects(made, await function(made))
+
+        return task
+
+    def task_in_thread(context: TaskContext) -> Any:
+        if context.makes_items and items is not None:
+            return items.make(context)
+        made = Task(context)
+        return with_effects(made, function(made))
+
+    return task_in_thread
+
+
+def with_effects(task: Task, value: Any) -> Any:
+    effects = task.effects
+    return value if effects is None else Published(value, effects)
+
+
+class Items:
+    """Makes the tasks of a step from what a function of the user gives, a bounded number at a time (F12)."""
+
+    def __init__(self, app: Composes, function: Callable[..., Any]) -> None:
+        self._app = app
+        self._function = function
+        self._resumes = "cursor" in inspect.signature(function).parameters
+        self._open: dict[
+            tuple[int, str], tuple[Iterator[Any], int]
+        ] = {}  # iterators to go on with, and how far they are
+
+    def make(self, context: TaskContext) -> int:
+        """As many tasks as may be undone; how many were made. The rest is another job's, when there is room."""
+        place, produced, room = (context.run, context.step), context.produced, context.room
+        iterator, at = self._open.pop(place, (None, -1))
+        if iterator is None or at != produced:
+            iterator = self._begun(context)
+        made = 0
+        while room > 0:
+            lot = list(islice(iterator, min(LOT, room)))
+            last = len(lot) < min(LOT, room)
+            items = [item for _, item in lot] if self._resumes else lot
+            cursor = lot[-1][0] if self._resumes and lot else None
+            left = self._app.store.add_items(context.run, context.step, produced, items, cursor, last)
+            if left is None:
+                return made  # somebody else has made them
+            produced, made, room = produced + len(lot), made + len(lot), left
+            if last:
+                return made
+        self._open[place] = iterator, produced
+        while len(self._open) > MOST_OPEN:
+            self._open.pop(next(iter(self._open)))
+        return made
+
+    def _begun(self, context: TaskContext) -> Iterator[Any]:
+        """From the cursor on; or from the start, past what was made before."""
+        task = Task(context)
+        if self._resumes:
+            resumed: Iterator[Any] = iter(self._function(task, cursor=context.cursor))
+            return resumed
+        found: Iterator[Any] = iter(self._function(task))
+        next(islice(found, context.produced, context.produced), None)
+        return found
+
+
+MOST_OPEN = 100
+
+
+class TaskOfRun(Struct, frozen=True):
+    """A task and the job that runs it."""
+
+    name: str
+    state: TaskState
+    job: Job
+
+
+class StepOfRun:
+    """A step of a run, as it was when the run was read."""
+
+    def __init__(self, app: Composes, run: int, step: RunStep) -> None:
+        self._app, self._run, self._step = app, run, step
+
+    @property
+    def name(self) -> str:
+        return self._step.counts.name
+
+    @property
+    def state(self) -> StepState:
+        return self._step.counts.state
+
+    @property
+    def created(self) -> int:
+        """How many of its tasks there are so far."""
+        return self._step.counts.created
+
+    @property
+    def undone(self) -> int:
+        return self._step.counts.undone
+
+    @property
+    def succeeded(self) -> int:
+        return self._step.counts.succeeded
+
+    @property
+    def failed(self) -> int:
+        return self._step.counts.failed
+
+    @property
+    def errors(self) -> int:
+        return self._step.counts.errors
+
+    @property
+    def start_time(self) -> datetime | None:
+        return self._step.start_time
+
+    @property
+    def end_time(self) -> datetime | None:
+        return self._step.end_time
+
+    def tasks(self, limit: int = 1000) -> list[TaskOfRun]:
+        """Its tasks in the order they were made, each with the last job that ran it."""
+        return [
+            TaskOfRun((job.job_key or "").rpartition(":")[2], TaskState(TASK_STATE[job.outcome]), job)
+            for job in self._app.store.tasks(self._run, self.name, limit=limit)
+        ]
+
+    def __repr__(self) -> str:
+        return f"StepOfRun({self.name}: {self.state}, {self.created - self.undone} of {self.created} tasks done)"
+
+
+class Run:
+    """A run as it was when it was read; `refresh()` gives a newer one."""
+
+    def __init__(self, app: Composes, row: RunRow) -> None:
+        self._app, self._row = app, row
+        self.steps: dict[str, StepOfRun] = {step.counts.name: StepOfRun(app, row.id, step) for step in row.steps}
+
+    @property
+    def id(self) -> int:
+        return self._row.id
+
+    @property
+    def name(self) -> str:
+        """Of its workflow."""
+        return self._row.workflow
+
+    @property
+    def trigger(self) -> str:
+        return self._row.trigger
+
+    @property
+    def state(self) -> WorkflowState:
+        return self._row.state
+
+    @property
+    def progress(self) -> float:
+        """From 0.00 to 1.00 (F15)."""
+        return self._row.progress
+
+    @property
+    def aborted(self) -> bool:
+        return self._row.aborted
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return self._row.params
+
+    @property
+    def create_time(self) -> datetime:
+        return self._row.create_time
+
+    @property
+    def end_time(self) -> datetime | None:
+        return self._row.end_time
+
+    @property
+    def done(self) -> bool:
+        return WORKFLOW_STATES[self.state].done
+
+    @property
+    def row(self) -> RunRow:
+        return self._row
+
+    def refresh(self) -> "Run":
+        return Run(self._app, self._app.store.run_by_id(self.id))
+
+    def wait(self, timeout: float | None = None) -> "Run":
+        """Block until it is done; the run read again, or `TimeoutError`."""
+        ends = None if timeout is None else monotonic() + timeout
+        pause, run = 0.005, self.refresh()
+        while not run.done:
+            if ends is not None and monotonic() >= ends:
+                raise TimeoutError(f"{run.row.title} is still `{run.state}` after {timeout:g} s.")
+            sleep(pause if ends is None else max(0.0, min(pause, ends - monotonic())))
+            pause = min(pause * 1.5, 0.2)
+            run = run.refresh()
+        return run
+
+    def retry(self, *, actor: str = "app") -> "Run":
+        """Run what erred again (F16); `Conflict` unless it ended in `ERROR`."""
+        return Run(self._app, self._app.store.retry_run(self.id, actor))
+
+    def abort(self, *, actor: str = "app") -> "Run":
+        """End everything of it that is not done (F16)."""
+        return Run(self._app, self._app.store.abort_run(self.id, actor))
+
+    def delete(self, *, actor: str = "app") -> None:
+        """Forget it; its trigger stays used. `Conflict` unless it is done."""
+        self._app.store.delete_run(self.id, actor)
+
+    def __repr__(self) -> str:
+        return f"Run({self.name}/{self.trigger}: {self.state}, {self.progress:.0%})"

@@ -1,0 +1,58 @@
+-- name: old_ended
+-- What became final, the oldest end first.
+select id, end_time, queue, ids from {ended} where end_time < :before order by end_time limit :limit;
+
+-- name: has_month
+select count(*) as found from pg_class where oid = to_regclass({month_text});
+
+-- name: create_month
+create table {month} (like {archive} including all);
+
+-- name: attach_month
+alter table {archive} attach partition {month} for values from ({first}) to ({next});
+
+-- name: to_archive
+insert into {archive} select *, :now::timestamptz from {queue_table} where id = any(:ids::bigint[]) and state = 'final' and end_time < :before;
+
+-- name: drop_archived
+delete from {queue_table} where id = any(:ids::bigint[]) and state = 'final' and end_time < :before;
+
+-- name: drop_dead
+delete from {dead} where id = any(:ids::bigint[]) and end_time < :before;
+
+-- name: drop_ended
+delete from {ended} where id = :id;
+
+-- name: attempts_of
+select * from {attempt} where job = any(:ids::bigint[]) order by job, attempt;
+
+-- name: archive_page
+-- Oldest first, from behind an id on.
+select * from {archive}
+where id > :after and (:job_type::text is null or job_type = :job_type) and (:queue::text is null or queue = :queue)
+  and (:since::timestamptz is null or end_time >= :since) and (:until::timestamptz is null or end_time < :until)
+order by id limit :limit;
+
+-- name: drop_attempts
+delete from {attempt} where job = any(:ids::bigint[]);
+
+-- name: drop_audits
+delete from {audit} where job = any(:ids::bigint[]);
+
+-- name: archive_parts
+-- The months that the archive has, and those that were taken from it and are still to be dropped. Differs from SQLite: there the archive is one table.
+select c.relname as name, exists (select from pg_inherits i where i.inhrelid = c.oid and i.inhparent = to_regclass({archive_text})) as attached
+from pg_class c join pg_class a on a.oid = to_regclass({archive_text}) and a.relnamespace = c.relnamespace
+where c.relkind = 'r' and starts_with(c.relname, :prefix) order by 1;
+
+-- name: detach_month
+alter table {archive} detach partition {month};
+
+-- name: rename_month
+alter table {month} rename to {forgotten};
+
+-- name: month_ids
+select id from {forgotten} where id > :after order by id limit :limit;
+
+-- name: drop_month
+drop table {forgotten};

@@ -1,0 +1,59 @@
+-- name: schedules
+-- Every schedule of the instance, removed ones too.
+select * from {schedule} order by name;
+
+-- name: schedule_wake
+-- Seconds until a schedule has to be looked at; below 0: one is due.
+select extract(epoch from min(wake_time) - coalesce(:now::timestamptz, statement_timestamp()))::float8 as wake_in
+from {schedule} where wake_time is not null;
+
+-- name: due_schedules
+select name from {schedule} where wake_time <= :now order by wake_time, name limit :limit;
+
+-- name: take_due_schedule
+-- Differs from SQLite: what another worker is just firing is passed over.
+select * from {schedule} where name = :name and wake_time <= :now for update skip locked;
+
+-- name: lock_schedule
+-- Differs from SQLite, where a write transaction has the whole database.
+select * from {schedule} where name = :name for update;
+
+-- name: add_schedule
+insert into {schedule} (name, create_time, update_time) values (:name, :now, :now) on conflict (name) do nothing;
+
+-- name: change_schedule
+-- Its definition, or whether it was removed, and when it comes next because of that.
+update {schedule} set declared_definition = :declared_definition, set_definition = :set_definition, removed = :removed, next_time = :next_time,
+  wake_time = :next_time, problem = null, update_time = :now
+where name = :name;
+
+-- name: move_schedule
+-- One firing for a time: only who moves it on from there may fire (W6).
+update {schedule} set next_time = :next_time, wake_time = :next_time, last_time = :last_time, last_job = :last_job, count = :count, problem = null,
+  update_time = :now
+where name = :name and next_time = :was;
+
+-- name: count_schedule
+-- Fired by hand: its times stay as they are.
+update {schedule} set last_time = :last_time, last_job = :last_job, count = :count, update_time = :now where name = :name;
+
+-- name: hold_schedule
+-- It could not fire: looked at again later, and it says why.
+update {schedule} set wake_time = :wake_time, problem = :problem, update_time = :now where name = :name and next_time = :was;
+
+-- name: drop_schedule
+delete from {schedule} where name = :name;
+
+-- name: add_firing
+insert into {firing} (schedule, count, time, fire_time, job, duplicate, actor) values (:schedule, :count, :time, :now, :job, :duplicate, :actor);
+
+-- name: firings
+-- Newest first.
+select * from {firing} where schedule = :schedule order by count desc limit :limit;
+
+-- name: firing_of
+-- Which schedule made a job.
+select schedule, actor from {firing} where job = :job and not duplicate limit 1;
+
+-- name: forget_firings
+delete from {firing} where fire_time < :before;

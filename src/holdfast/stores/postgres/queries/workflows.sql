@@ -1,0 +1,73 @@
+-- name: add_trigger
+-- Whoever stores it has the run (F14); a second one waits here for the first.
+insert into {trigger} (workflow, trigger, run) values (:workflow, :trigger, 0) on conflict do nothing;
+
+-- name: name_trigger
+update {trigger} set run = :run where workflow = :workflow and trigger = :trigger;
+
+-- name: has_trigger
+select run from {trigger} where workflow = :workflow and trigger = :trigger;
+
+-- name: add_run
+insert into {run} (workflow, trigger, definition, params, step_params, ignore, priority, unique_alive, create_time, update_time)
+values (:workflow, :trigger, :definition, :params, :step_params, :ignore, :priority, :unique_alive, :now, :now) returning id;
+
+-- name: add_step
+insert into {step} (run, name, position, partition) values (:run, :name, :position, :partition);
+
+-- name: living_run
+select id, trigger from {run} where workflow = :workflow and unique_alive and state in ('UNDONE', 'STUCK');
+
+-- name: run
+select * from {run} where id = :id;
+
+-- name: run_of
+select * from {run} where workflow = :workflow and trigger = :trigger;
+
+-- name: lock_run
+-- Who advances a run has it alone until it commits.
+select * from {run} where id = :id for update;
+
+-- name: runs
+-- Newest first.
+select * from {run} where (:workflow::text is null or workflow = :workflow) and (:state::text is null or state = :state)
+  and (:before::bigint is null or id < :before) order by id desc limit :limit;
+
+-- name: steps
+select * from {step} where run = :run order by position;
+
+-- name: put_step
+update {step} set state = :state, partition = :partition, created = :created, undone = :undone, succeeded = :succeeded, failed = :failed, errors = :errors,
+  all_created = :all_created, start_time = coalesce(start_time, :start_time), end_time = :end_time
+where run = :run and name = :name;
+
+-- name: put_items
+-- Which job makes the next items, and where it is to go on.
+update {step} set items_job = :items_job, cursor = :cursor where run = :run and name = :name;
+
+-- name: put_run
+update {run} set state = :state, progress = :progress, published = :published, publication = :publication, aborted = :aborted, end_time = :end_time,
+  update_time = :now where id = :id;
+
+-- name: tasks
+-- Of one step, in the order they were made: a task is told by its job's type and key.
+select * from {job} where job_type = :job_type and job_key is not null and run = :run and id > :after order by id limit :limit;
+
+-- name: archived_tasks
+select * from {archive} where job_type = :job_type and run = :run and id > :after order by id limit :limit;
+
+-- name: living_tasks
+-- Jobs of a run that are not final.
+select j.id from {key} k join {job} j on j.id = k.id where k.job_type = any(:types::text[]) and j.run = :run and j.state <> 'final' limit :limit;
+
+-- name: erred_tasks
+-- The last job of each task of a step that ended otherwise than in success or failure.
+select j.* from {job} j where j.job_type = :job_type and j.run = :run and j.state = 'final' and j.outcome in ('error', 'aborted')
+  and not exists (select 1 from {job} n where n.job_type = j.job_type and n.job_key = j.job_key and n.id > j.id) order by j.id;
+
+-- name: settled_here
+-- Which of these ended in success in this transaction.
+select id from {queue_table} where id = any(:ids::bigint[]) and outcome = 'success' and end_time = :now;
+
+-- name: drop_run
+delete from {run} where id = :id;

@@ -1,0 +1,38 @@
+-- name: old_ended
+-- What became final, the oldest end first.
+select id, end_time, queue, ids from {ended} where end_time < :before order by end_time limit :limit;
+
+-- name: to_archive
+insert into {archive} select *, :now from {queue_table} where id in (select value from json_each(:ids)) and state = 'final' and end_time < :before on conflict do nothing;
+
+-- name: drop_archived
+delete from {queue_table} where id in (select value from json_each(:ids)) and state = 'final' and end_time < :before;
+
+-- name: drop_dead
+delete from {dead} where id in (select value from json_each(:ids)) and end_time < :before;
+
+-- name: drop_ended
+delete from {ended} where id = :id;
+
+-- name: attempts_of
+select * from {attempt} where job in (select value from json_each(:ids)) order by job, attempt;
+
+-- name: archive_page
+-- Oldest first, from behind an id on.
+select * from {archive}
+where id > :after and (:job_type is null or job_type = :job_type) and (:queue is null or queue = :queue)
+  and (:since is null or end_time >= :since) and (:until is null or end_time < :until)
+order by id limit :limit;
+
+-- name: drop_attempts
+delete from {attempt} where job in (select value from json_each(:ids));
+
+-- name: drop_audits
+delete from {audit} where job in (select value from json_each(:ids));
+
+-- name: old_archived
+-- Differs from PostgreSQL: there whole months are dropped.
+select id from {archive} where end_time < :before order by end_time limit :limit;
+
+-- name: drop_old_archived
+delete from {archive} where id in (select value from json_each(:ids));

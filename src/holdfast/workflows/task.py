@@ -1,0 +1,117 @@
+"""A task as the function of its step sees it. What it publishes takes effect with its success, in the same transaction."""
+
+from typing import Any
+
+from msgspec import Struct, field
+
+from holdfast.errors import Invalid
+from holdfast.workflows import partition as partitions
+from holdfast.workflows.partition import Pack, Shard
+
+
+class TaskContext(Struct, frozen=True, kw_only=True):
+    """Everything there is to know about a task when it is begun."""
+
+    run: int
+    workflow: str
+    trigger: str
+    step: str
+    name: str
+    index: int = 0
+    shard: Shard | None = None
+    pack: Pack | None = None
+    item: Any = None
+    params: dict[str, Any] = field(default_factory=dict)
+    dependencies: dict[str, str] = field(default_factory=dict)
+    makes_items: bool = False  # it is the one that makes the step's tasks
+    produced: int = 0
+    room: int = 0
+    cursor: Any = None
+
+
+class Task:
+    """The only argument of a step's function."""
+
+    def __init__(self, context: TaskContext) -> None:
+        self._context = context
+        self._published: dict[str, Any] = {}
+        self._partitions: dict[str, Any] = {}
+
+    @property
+    def run_id(self) -> int:
+        return self._context.run
+
+    @property
+    def workflow(self) -> str:
+        return self._context.workflow
+
+    @property
+    def trigger(self) -> str:
+        return self._context.trigger
+
+    @property
+    def step(self) -> str:
+        return self._context.step
+
+    @property
+    def name(self) -> str:
+        """`calc`, `calc.shard-3`, `calc.pack-0` or `calc.item-41`."""
+        return self._context.name
+
+    @property
+    def index(self) -> int:
+        """Which of the step's tasks it is, from 0."""
+        return self._context.index
+
+    @property
+    def shard(self) -> Shard:
+        """Its `index` among `total`; only of a step with shards."""
+        if self._context.shard is None:
+            raise Invalid(f"Task `{self.name}` is no shard: its step was not declared with shards.")
+        return self._context.shard
+
+    @property
+    def pack(self) -> Pack:
+        """Its range, from `start` to `end`, both inclusive; only of a step with packs."""
+        if self._context.pack is None:
+            raise Invalid(f"Task `{self.name}` is no pack: its step was not declared with packs.")
+        return self._context.pack
+
+    @property
+    def item(self) -> Any:
+        """What the step's items gave for it."""
+        return self._context.item
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Of definition, request, step and what was published before it was made; later ones win (F13)."""
+        return self._context.params
+
+    @property
+    def dependencies(self) -> dict[str, str]:
+        """The states of the steps it comes after, and of all steps of earlier phases."""
+        return self._context.dependencies
+
+    def publish(self, **params: Any) -> None:
+        """Params for tasks that are made after this one has succeeded (F13)."""
+        self._published.update(params)
+
+    def repartition(self, step: str, *, shards: int | None = None, packs: Any = None) -> None:
+        """Cut a step that still sleeps otherwise than it was declared; takes effect when this task succeeds (F13)."""
+        self._partitions[step] = partitions.of(shards, packs)
+
+    @property
+    def effects(self) -> dict[str, Any] | None:
+        """What its success brings about; None if nothing."""
+        told = {"publish": self._published, "repartition": self._partitions}
+        return {name: value for name, value in told.items() if value} or None
+
+    def __repr__(self) -> str:
+        return f"Task({self.workflow}/{self.trigger}: {self.name})"
+
+
+class Published(Struct, frozen=True):
+    """What a step's function returned, and what its task brings about."""
+
+    value: Any
+    effects: dict[str, Any]

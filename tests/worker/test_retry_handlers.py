@@ -1,0 +1,247 @@
+"""R2, R5, R6: what a retry handler is asked, when, and what becomes of its answer; adaptive retry in a live worker."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import GIVE_UP, Adaptive, App, Failed, Fixed, NoDelay, Retry, Unavailable
+from holdfast.clock import MovableClock
+from holdfast.jobs.job import Job, JobError
+from holdfast.worker import judge
+from holdfast.worker.worker import Worker
+from tests.faults.fleet import until
+
+
+@pytest.fixture
+def app(url: str, instance: str) -> Iterator[App]:
+    with App(url, name=instance, heartbeat=0.5, lost_after=5) as app:
+        app.queue("work")
+        yield app
+
+
+@pytest.fixture
+def still(url: str, instance: str) -> Iterator[tuple[App, MovableClock]]:
+    """An App whose time stands still."""
+    clock = MovableClock()
+    with App(url, name=instance, clock=clock) as app:
+        yield app, clock
+
+
+def raise_(error: BaseException) -> Any:
+    raise error
+
+
+@pytest.mark.claim("R5")
+def test_a_retry_handler_sees_the_job_in_error_with_this_failure_counted(still: tuple[App, MovableClock]) -> None:
+    app, clock = still
+    seen: list[Job] = []
+    send = app.queue("work").job(lambda n: raise_(ValueError("broke")), name="send", retries=9)
+
+    @send.retry_handler
+    def again(job: Job, error: JobError) -> Any:
+        seen.append(job)
+        return Retry(at=clock.now() + timedelta(seconds=5)) if len(seen) < 3 else GIVE_UP
+
+    send.enqueue(n=1)
+    for _ in range(3):
+        app.run_until_idle()
+        clock.advance(5)
+
+    assert [(job.state, job.status, job.situation, job.attempt, job.failures) for job in seen] == [
+        ("error", "failed", None, number, number) for number in (1, 2, 3)
+    ]
+    assert {str(job.error) for job in seen} == {"broke"}
+
+
+@pytest.mark.claim("R5", "R2")
+@pytest.mark.parametrize(
+    ("end", "kinds"),
+    [
+        ("exception", ["exception"]),
+        ("system exit", ["exception"]),
+        ("retry", ["retry"]),
+        ("timeout", ["timeout"]),
+        ("failed", []),
+        ("abort", []),
+        ("result", []),
+    ],
+)
+def test_a_retry_handler_is_asked_about_every_error_that_can_be_retried_and_no_other(
+    app: App, end: str, kinds: list[str]
+) -> None:
+    asked: list[str] = []
+    running = threading.Event()
+
+    async def work() -> Any:
+        running.set()
+        match end:
+            case "exception":
+                raise ValueError("broke")
+            case "system exit":
+                raise SystemExit(2)
+            case "retry":
+                raise Retry("later", delay=3600)
+            case "failed":
+                raise Failed("no")
+            case "result":
+                return object()
+            case _:
+                await asyncio.Event().wait()
+
+    send = app.queue("work").job(work, name="send", timeout=0.2 if end == "timeout" else 30)
+    send.retry_handler(lambda job, error: (asked.append(error.kind), GIVE_UP)[1])
+    with app.worker(concurrency=2):
+        job = send.enqueue()
+        if end == "abort":
+            until(running.is_set)
+            app.abort(job.id)
+        ended = job.wait(30)
+
+    assert asked == kinds
+    assert ended.outcome == {"failed": "failed", "abort": "aborted"}.get(end, "error")
+
+
+@pytest.mark.claim("R5")
+def test_ten_seconds_are_what_a_retry_handler_has() -> None:
+    assert judge.PATIENCE == 10
+
+
+@pytest.mark.claim("R5")
+@pytest.mark.parametrize("colour", ["plain", "async"])
+def test_a_retry_handler_that_takes_too_long_ends_the_job_and_its_late_answer_is_ignored(
+    app: App, monkeypatch: pytest.MonkeyPatch, colour: str
+) -> None:
+    monkeypatch.setattr(judge, "PATIENCE", 0.1)
+    release, came_back = threading.Event(), threading.Event()
+    send = app.queue("work").job(lambda: raise_(ValueError("broke")), name="send", retries=9, retry=NoDelay())
+
+    def plain(job: Job, error: JobError) -> Any:
+        release.wait(30)
+        came_back.set()
+        return Retry(delay=0)
+
+    async def coloured(job: Job, error: JobError) -> Any:
+        return plain(job, error)
+
+    send.retry_handler(plain if colour == "plain" else coloured)
+    with app.worker(concurrency=2):
+        job = send.enqueue()
+        ended = job.wait(30)
+        release.set()
+        until(came_back.is_set)
+
+    assert (ended.outcome, ended.attempt, ended.error.kind) == ("error", 1, "retry_handler")
+    assert "longer than 0.1 s" in str(ended.error)
+    assert str(ended.attempts()[0].error) == "broke"
+    assert job.refresh() == ended
+
+
+@pytest.mark.claim("R5")
+@pytest.mark.parametrize("raised", [SystemExit(1), KeyboardInterrupt(), Retry("raised, not returned")])
+def test_whatever_a_retry_handler_raises_ends_the_job(app: App, raised: BaseException) -> None:
+    """`Retry` is returned; one that is raised is taken as returned."""
+    asked: list[int] = []
+    send = app.queue("work").job(lambda: raise_(ValueError("broke")), name="send")
+
+    @send.retry_handler
+    def again(job: Job, error: JobError) -> Any:
+        asked.append(job.attempt)
+        if len(asked) > 1:
+            return GIVE_UP
+        raise raised
+
+    with app.worker(concurrency=2):
+        ended = send.enqueue().wait(30)
+
+    assert ended.outcome == "error"
+    assert ended.attempt == (2 if isinstance(raised, Retry) else 1)
+
+
+@pytest.mark.claim("R5", "R2")
+def test_a_retry_handler_that_says_nothing_keeps_the_time_that_the_handler_named(
+    still: tuple[App, MovableClock],
+) -> None:
+    app, clock = still
+    send = app.queue("work").job(lambda: raise_(Retry("429", delay=42)), name="send", retries=1, retry=Fixed(5))
+    send.retry_handler(lambda job, error: None)
+    job = send.enqueue()
+    app.run_until_idle()
+
+    assert job.refresh().scheduled_run_time == clock.now() + timedelta(seconds=42)
+    clock.advance(42)
+    app.run_until_idle()
+    assert (job.refresh().outcome, job.refresh().failures) == ("error", 2)
+
+
+@pytest.mark.claim("R5")
+def test_a_retry_handlers_time_counts_and_not_the_one_that_the_handler_named(still: tuple[App, MovableClock]) -> None:
+    app, clock = still
+    send = app.queue("work").job(lambda: raise_(Retry("429", delay=42)), name="send", retries=0)
+    send.retry_handler(lambda job, error: Retry(delay=7))
+    job = send.enqueue()
+    app.run_until_idle()
+
+    assert job.refresh().scheduled_run_time == clock.now() + timedelta(seconds=7)
+
+
+@pytest.mark.claim("R5", "Q7")
+@pytest.mark.parametrize("payload", [{"n": "one"}, {}, {"n": 1, "more": 2}, {"n": float("nan")}])
+def test_the_payload_of_a_retry_is_checked_like_any_other(still: tuple[App, MovableClock], payload: Any) -> None:
+    app, _ = still
+
+    def send(n: int) -> None:
+        raise ValueError("broke")
+
+    declared = app.queue("work").job(send, retries=9)
+    declared.retry_handler(lambda job, error: Retry(delay=0, payload=payload))
+    job = declared.enqueue(n=1)
+    app.run_until_idle()
+
+    ended = job.refresh()
+    assert (ended.outcome, ended.payload, ended.error.kind) == ("error", {"n": 1}, "payload")  # type: ignore[union-attr]
+    assert "retry handler's payload" in str(ended.error)
+
+
+@pytest.mark.claim("R5", "C7")
+def test_an_outage_while_a_retry_handler_is_asked_is_not_its_fault(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    outages = [Unavailable("gone"), Unavailable("still gone")]
+    read = Worker._read
+    monkeypatch.setattr(Worker, "_read", lambda self, job_id: raise_(outages.pop()) if outages else read(self, job_id))
+    send = app.queue("work").job(lambda: raise_(ValueError("broke")), name="send", retries=0)
+    send.retry_handler(lambda job, error: Retry(delay=0) if job.attempt == 1 else GIVE_UP)
+    with app.worker(concurrency=2):
+        ended = send.enqueue().wait(30)
+
+    assert outages == []
+    assert (ended.attempt, str(ended.error)) == (2, "broke")
+
+
+@pytest.mark.claim("R6")
+def test_workers_probe_an_open_breaker_in_time_and_go_on_when_it_closes(app: App) -> None:
+    """The poll is far away: they know when to look."""
+    healthy = threading.Event()
+    calls: list[int] = []
+
+    async def send(n: int) -> int:
+        calls.append(n)
+        if not healthy.is_set():
+            raise ConnectionError("down")
+        return n
+
+    policy = Adaptive(first=0, jitter=0, breaker=3, probe=0.2)
+    declared = app.queue("work").job(send, retries=None, retry=policy)
+    with app.worker(concurrency=1, poll=60), app.worker(concurrency=1, poll=60):
+        jobs = [declared.enqueue(n=n) for n in range(10)]
+        until(lambda: app.breakers()[0].state != "closed", what="it opens")
+        seen = len(calls)
+        until(lambda: len(calls) >= seen + 3, what="it is probed again and again")
+        assert app.breakers()[0].state != "closed"
+        healthy.set()
+        ended = [job.wait(30) for job in jobs]
+
+    assert [job.result for job in ended] == list(range(10))
+    assert app.breakers()[0].state == "closed"
