@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import Struct
 from rich.console import Console
 
-from bench import beside, enqueueing, failures, footprint, latency
+from bench import beside, enqueueing, failures, footprint, latency, throttled
 from bench.execution import Run, burst, execution, middle, raw_turns
 from bench.places import Place, Postgres, Sqlite
 from bench.report import Row, save, show
@@ -240,6 +240,31 @@ def stand_beside(place: Place, scale: Scale) -> list[Row]:
     return rows
 
 
+def throttle(place: Place, scale: Scale) -> list[Row]:
+    count, on, limit = scale.jobs // 2, place.name, throttled.LIMIT
+    throttled.load_clogged(place, scale.beside)
+    got = medians(
+        scale.runs,
+        bare=lambda: raw_turns(place, count, limit),
+        turns=lambda: throttled.limited_turns(place, count, limit),
+        bare_small=lambda: raw_turns(place, count // 4, 50),
+        small=lambda: throttled.limited_turns(place, count // 4, 50),
+        free=lambda: execution(place, count, concurrency=limit),
+        one=lambda: throttled.limited(place, count),
+        four=lambda: throttled.limited(place, count, 4),
+        clogged=lambda: throttled.limited(place, count, source=throttled.CLOGGED),
+    )
+    if isinstance(place, Postgres):
+        place.drop(throttled.CLOGGED)
+    return [
+        rate(f"{on}: bare turn, limit 50", got["small"], got["bare_small"], "no limit", at_least=1 / 3),
+        rate(f"{on}: bare turn, limit {limit}", got["turns"], got["bare"], "no limit", at_least=1 / 3),
+        rate(f"{on}: 1 worker, limit {limit}", got["one"], got["free"], "no limit", at_least=1 / 3),
+        rate(f"{on}: 4 workers, limit {limit}", got["four"], got["one"], "1 worker", at_least=0.8),
+        rate(f"{on}: behind {scale.beside:,} above the limit", got["clogged"], got["one"], "none", at_least=0.5),
+    ]
+
+
 def rest(place: Place, scale: Scale) -> list[Row]:
     found = footprint.idle(place, scale.idle)
     per_job = footprint.memory_per_job(place, scale.in_hand)
@@ -280,6 +305,7 @@ PER_PLACE = {
     "latency": wait,
     "enqueue": enqueue,
     "beside": stand_beside,
+    "throttled": throttle,
     "idle": rest,
     "takeover": take_over,
 }

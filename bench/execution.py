@@ -33,12 +33,13 @@ def middle(runs: Sequence[Run]) -> Run:
     return Run(**columns)
 
 
-def raw_turns(place: Place, count: int, batch: int) -> Run:
+def raw_turns(place: Place, count: int, batch: int, limit: float = 0) -> Run:
     """Settle what was claimed and claim the next, until nothing is left: our statements without any worker."""
     url = place.fresh()
     load(url, count)
     place.settle()
     with bench_app(url) as app:
+        app.limit(QUEUE, limit or None)
         store = app.store.another(None)
         server, began, process = place.cpu(), time.monotonic(), time.process_time()
         done = _turn_until_empty(store, batch)
@@ -58,7 +59,7 @@ def _turn_until_empty(store: Store, batch: int) -> int:
         done = [Done(call, 0.0, None) for call in held]
         leases = list({call.lease for call in held})
         held = store.exchange(
-            Turn(worker, done=done, ended_leases=leases, wants=[Want(QUEUE, batch)], types=("noop",))
+            Turn(worker, done=done, ended_leases=leases, wants=[Want(QUEUE, batch, batch)], types=("noop",))
         ).claimed
         total += len(done)
         if not held:

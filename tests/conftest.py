@@ -17,6 +17,7 @@ from holdfast import App
 from holdfast.clock import MovableClock
 from holdfast.stores.contract import QueueDeclared, Store, TypeRow
 from holdfast.stores.open import open_store
+from holdfast.testing import Rehearsal
 from tests.postgres_on_demand import Guard, server_in
 from tests.postgres_server import Server
 from tests.raw_sql import RawSql
@@ -76,17 +77,14 @@ def clock() -> MovableClock:
 
 
 @pytest.fixture
-def app(url: str, instance: str, clock: MovableClock) -> Iterator[Callable[..., App]]:
+def app(url: str, instance: str, clock: MovableClock, rehearse: Callable[..., Rehearsal]) -> Callable[..., App]:
     """Makes Apps on this test's database and instance; each call is a program of its own."""
-    made: list[App] = []
 
     def make(name: str = instance, **settings: Any) -> App:
-        made.append(App(settings.pop("db_config", url), name=name, **{"clock": clock, **settings}))
-        return made[-1]
+        where, time = settings.pop("db_config", url), settings.pop("clock", clock)
+        return rehearse(App(where, name=name, **settings), where, name=name, clock=time).app
 
-    yield make
-    for each in made:
-        each.close()
+    return make
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ class Invariants:
             self.archive: dict[int, Row] = {row["id"]: row for row in sql("select * from {archive}")}
             self.orders = {row["name"]: row["claim_order"] for row in sql("select * from {queue}")}
             self.hints = {
-                name: sql(f"select * from {{{name}}}") for name in ("ready", "waiting", "parked", "undecided")
+                name: sql(f"select * from {{{name}}}") for name in ("ready", "aside", "waiting", "parked", "undecided")
             }
             self.keys = sql("select * from {key}")
             self.leases = sql("select * from {lease}")
@@ -117,7 +117,7 @@ class Invariants:
     def _agrees(self, name: str, hint: Row, row: Row) -> bool:
         if name == "waiting":
             return bool(hint["wake_time"] == row["scheduled_run_time"])
-        if name != "ready":
+        if name not in ("ready", "aside"):
             return bool(hint["job_type"] == row["job_type"])
         wanted = row["scheduled_run_time"].timestamp() if self.sql.postgres else float(row["scheduled_run_time"])
         order = (row["priority"], wanted) if self.orders[row["queue"]] == "priority" else (wanted, row["priority"])

@@ -9,9 +9,12 @@ from msgspec import structs
 
 import holdfast
 from docs.generator import text
-from holdfast import declare
+from holdfast import declare, testing
 from holdfast.clock import MovableClock
 from holdfast.jobs.breaker import Breaker
+from holdfast.jobs.schedules import Schedule
+from holdfast.stores.contract import FiringRow, ScheduleRow
+from holdfast.worker.around import WrappedJob
 from holdfast.worker.handler import CurrentJob
 from holdfast.worker.worker import Worker
 
@@ -19,7 +22,8 @@ from holdfast.worker.worker import Worker
 CHAPTERS: dict[str, tuple[str, ...]] = {
     "Declaring, enqueueing, working": ("App", "Queue", "JobType", "Using", "Worker"),
     "Jobs": ("Job", "JobError", "Move", "Attempt", "LogLine", "Progress", "Explanation"),
-    "In a handler": ("current_job", "CurrentJob", "Failed", "Retry", "Snooze", "GIVE_UP", "WAIT"),
+    "Schedules": ("Schedule", "ScheduleRow", "FiringRow"),
+    "In a handler": ("current_job", "CurrentJob", "WrappedJob", "Failed", "Retry", "Snooze", "GIVE_UP", "WAIT"),
     "Delays between retries": ("NoDelay", "Fixed", "Linear", "Exponential", "Adaptive", "Breaker"),
     "Errors": (
         "HoldfastError",
@@ -31,7 +35,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "Unavailable",
         "JobFailed",
     ),
-    "For tests": ("MovableClock",),
+    "For tests": ("rehearse", "Rehearsal", "crash_here", "MovableClock"),
 }
 MET: dict[str, Any] = {
     "Queue": declare.Queue,
@@ -40,16 +44,29 @@ MET: dict[str, Any] = {
     "Worker": Worker,
     "CurrentJob": CurrentJob,
     "MovableClock": MovableClock,
+    "WrappedJob": WrappedJob,
+    "rehearse": testing.rehearse,
+    "Rehearsal": testing.Rehearsal,
+    "crash_here": testing.crash_here,
+    "Schedule": Schedule,
+    "ScheduleRow": ScheduleRow,
+    "FiringRow": FiringRow,
     "Breaker": Breaker,
 }
 
 # Public by their spelling, but for the other parts of Holdfast.
 INTERNAL = {
-    "App": {"declare", "redeclare", "store", "add", "handlers", "await_final", "worker_for_ever"},
+    "App": {"declare", "redeclare", "store", "add", "handlers", "await_final", "worker_for_ever", "point_at"},
     "JobType": {"row"},
     "Worker": set(vars(Worker)) - {"start", "stop", "stopping", "stopped"},
 }
-NO_CALL = {"Queue", "JobType", "Using", "Worker", "CurrentJob", "Job", "JobError", "Move", "Attempt", "LogLine", "Progress", "Explanation", "MovableClock", "Breaker"}
+NO_CALL = {
+    *("Queue", "JobType", "Using", "Worker", "CurrentJob", "Job", "JobError", "Move", "Attempt", "LogLine", "Progress"),
+    *("Explanation", "MovableClock", "Breaker", "WrappedJob", "Rehearsal"),
+    "Schedule",
+    "ScheduleRow",
+    "FiringRow",
+}
 
 # What a name's own docstring leaves out.
 NOTES = {
@@ -60,6 +77,11 @@ NOTES = {
     "App.transaction": "Gives the connection: psycopg's on PostgreSQL, apsw's on SQLite. A second one inside is `Invalid`.",
     "App.enqueue": "`options` are those of [using](#jobtypeusing).",
     "App.resume": "Let a paused queue go on.",
+    "App.schedule": "Times, variables and policies are explained in [schedule jobs](../guides/schedule-jobs.md).",
+    "Schedule": "What `app.schedule(…)` gives. See [schedule jobs](../guides/schedule-jobs.md).",
+    "ScheduleRow": "What `app.schedules()` gives.",
+    "ScheduleRow.name": "The schedule's name.",
+    "FiringRow": "What `app.firings(name)` gives.",
     "App.worker": "`settings` are the [worker's](settings.md#the-worker). `with` starts and stops it.",
     "App.run_worker": "`settings` as for `worker`.",
     "Queue": "Made by `app.queue(…)`.",
@@ -84,7 +106,12 @@ NOTES = {
     "WAIT": text.meanwhile("R3", "A handler that returns it today ends in an error that says so."),
     "Breaker": "What `app.breakers()` gives. See [choose retries](../guides/choose-retries.md#adapt-to-what-the-type-needs).",
     "Breaker.closed": "Whether jobs of the type start.",
-    "MovableClock": "`from holdfast.clock import MovableClock`, then `App(…, clock=MovableClock())`. See [testing](../guides/test-your-jobs.md).",
+    "App.around": "See [the guide](../guides/wrap-every-attempt.md).",
+    "WrappedJob": "What a function under `@app.around` is given.",
+    "rehearse": "`from holdfast.testing import rehearse`, for `with`; pytest has a fixture of this name. See [testing](../guides/test-your-jobs.md).",
+    "Rehearsal": "What `rehearse` gives: the `app` and its `clock`, a `MovableClock`.",
+    "crash_here": "`from holdfast.testing import crash_here`.",
+    "MovableClock": "`from holdfast.testing import MovableClock`; `rehearse` makes one, and `App(…, clock=MovableClock())` takes one.",
     "MovableClock.now": "The moment it shows.",
     "MovableClock.monotonic": "The seconds that it was moved by `advance`.",
 }
@@ -107,6 +134,21 @@ QUEUE_OPTIONS = {
     "name": "Lower-case words joined by underscores.",
     "throttle_limit": "The most that may run at once, as a sum of `throttle_factor`; below 1 there is no limit (W3).",
     "order": '`"priority"`: priority before time. `"schedule"`: time before priority.',
+}
+SCHEDULE_OPTIONS = {
+    "name": "Letters, digits, `_`, `-` and `.`.",
+    "job": "The job type, or its name.",
+    "cron": "Five or six fields, as `0 3 * * *`.",
+    "zone": "The clock that `cron` goes by, as `Europe/Amsterdam`.",
+    "every": "Seconds between two times, or a timedelta; aligned to `start`, else to 1970.",
+    "at": "Points in time, aware datetimes.",
+    "start": "Not before this moment.",
+    "end": "Before this moment.",
+    "payload": "The handler's arguments, a template with `{count}`, `{time}` and constants.",
+    "const": "The template's constants by name.",
+    "misfire": 'What is done about times that were missed: `"skip"`, `"once"` or `"all"`.',
+    "options": "Of the jobs, as for [using](#jobtypeusing): `job_key` (a template too), `priority`, `timeout`, `retries`, "
+    "`throttle_factor`, `time_windows`, `on_duplicate`.",
 }
 USING_OPTIONS = {
     "job_key": "At most one living job has this type and key.",
@@ -197,7 +239,7 @@ def said(name: str, docstring: str | None) -> str:
 
 def fields(name: str, value: type[msgspec.Struct]) -> str:
     """The fields of a value; those of a job have a meaning each."""
-    shown = [field for field in structs.fields(value) if field.name != "source"]
+    shown = [field for field in structs.fields(value) if value is not holdfast.Job or field.name != "source"]
     means = text.comments(value)
     if value is holdfast.Job:
         means = dict(text.exactly(JOB_FIELDS, (field.name for field in shown), "Job"))
@@ -236,6 +278,8 @@ def one_member(owner: str, member: str, defined: Any) -> list[str]:
     if title in ("App.queue", "Queue.job"):
         means = QUEUE_OPTIONS if title == "App.queue" else JOB_OPTIONS
         parts.append(options(means, list(inspect.signature(defined).parameters)[1:], title))
+    if title == "App.schedule":
+        parts.append(options(SCHEDULE_OPTIONS, list(inspect.signature(defined).parameters)[1:], title))
     if title == "JobType.using":
         parts.append(options(USING_OPTIONS, [*declare.OPTIONS, "connection"], "using"))
     return parts

@@ -15,10 +15,13 @@ from holdfast.jobs.job import Attempt, Job, JobError, LogLine, Move, Progress
 from holdfast.jobs.outcome import GIVE_UP, WAIT, Failed, Retry, Snooze
 from holdfast.jobs.reasons import Explanation
 from holdfast.jobs.retry import Adaptive, Exponential, Fixed, Linear, NoDelay
+from holdfast.jobs.throttlers import ADMIT, REFUSE, Reschedule, ThrottledJob, per_key, rate, share
 from holdfast.worker.handler import current_job
 
 __all__ = [
+    "ADMIT",
     "GIVE_UP",
+    "REFUSE",
     "WAIT",
     "Adaptive",
     "App",
@@ -41,8 +44,13 @@ __all__ = [
     "NoDelay",
     "NotFound",
     "Progress",
+    "Reschedule",
     "Retry",
     "Snooze",
+    "ThrottledJob",
     "Unavailable",
     "current_job",
+    "per_key",
+    "rate",
+    "share",
 ]

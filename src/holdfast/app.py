@@ -22,7 +22,7 @@ from holdfast.compose import Run, Workflow
 from holdfast.declare import JobType, Queue, new_job, number
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.jobs import payload as payloads
-from holdfast.jobs import schedules
+from holdfast.jobs import schedules, throttlers
 from holdfast.jobs.breaker import Breaker
 from holdfast.jobs.explain import explain
 from holdfast.jobs.job import Answer, Attempt, Job, JobError, LogLine, Move, State
@@ -30,7 +30,9 @@ from holdfast.jobs.names import check_job_type, check_name, check_table
 from holdfast.jobs.reasons import Explanation
 from holdfast.jobs.schedules import Schedule
 from holdfast.jobs.states import STATUS
+from holdfast.jobs.throttlers import Throttler, ThrottlerFunction
 from holdfast.on_demand import Worker, in_thread, new_worker, run_until_signal
+from holdfast.stores.asking import Asking
 from holdfast.stores.contract import Filter, FiringRow, NewJob, QueueDeclared, ScheduleRow, Store, TypeRow, WorkerRow
 from holdfast.stores.open import open_store
 from holdfast.version import VERSION
@@ -93,6 +95,7 @@ class App:
         self.clock = clock or Clock()
         self._strategy = table_naming_strategy or (lambda instance, queue: f"{instance}_{queue}")
         self._queues: dict[str, Queue] = {}
+        self._throttlers: dict[str, Asking] = {}
         self._types: dict[str, JobType] = {}
         self._workflows: dict[str, Workflow] = {}
         self._stored: dict[str, TypeRow] = {}
@@ -108,8 +111,19 @@ class App:
 
     # Declaring
 
-    def queue(self, name: str, *, throttle_limit: float = 0, order: str = "priority") -> "Queue":
-        """Declare a queue, or get the declared one."""
+    def queue(
+        self,
+        name: str,
+        *,
+        throttle_limit: float = 0,
+        order: str = "priority",
+        throttler: Throttler | ThrottlerFunction | None = None,
+    ) -> "Queue":
+        """Declare a queue, or get the declared one.
+
+        `throttler` is `share(…)`, `per_key(…)`, `rate(…)`, or a function `(running, candidates)` that answers `ADMIT`,
+        `REFUSE` or `Reschedule(…)` for each candidate; `throttle_limit` holds beside it (W3, W4).
+        """
         check_name(name, "Queue")
         if order not in ORDERS:
             raise Invalid(f"queue {name!r}: order={order!r}; it may be {' or '.join(map(repr, ORDERS))}.")
@@ -125,14 +139,22 @@ class App:
                     raise Conflict(
                         f"Queues `{other.name}` and `{name}` of instance `{self.name}` would share table `{table}`. Change the table_naming_strategy."
                     )
-            declared = QueueDeclared(name, table, order, limit)
+            declared = QueueDeclared(name, table, order, limit, self._throttler(name, throttler))
             queue = self._queues.get(name)
             if queue is None:
                 queue = self._queues[name] = Queue(self, declared)
-            elif (throttle_limit, order) != (0, "priority"):
+            elif (throttle_limit, order, throttler) != (0, "priority", None):
                 queue.declared = declared
             self._registered = False
             return queue
+
+    def _throttler(self, queue: str, given: Any) -> str | None:
+        """As it is registered; a function is kept here for the workers of this process."""
+        if given is None or isinstance(given, Throttler):
+            return throttlers.encode(given)
+        known = throttlers.named(given, f"queue {queue!r}")
+        self._throttlers[queue] = Asking(queue, known.name, given)
+        return throttlers.encode(known)
 
     def schedule(
         self,
@@ -277,6 +299,7 @@ class App:
     def _open(self, patience: float | None) -> Store:
         store = open_store(self.db_config, self.name, self.clock, patience)
         store.source = self
+        store.throttlers = self._throttlers
         try:
             store.set_up()
         except BaseException:
@@ -299,6 +322,15 @@ class App:
             if self._store is not None and self._pid == os.getpid():
                 self._store.close()
             self._store = None
+
+    def point_at(self, db_config: str | Mapping[str, Any], name: str, clock: Clock) -> None:
+        """Be the same app on another database, in another instance, by another clock. For tests."""
+        with self._lock:
+            self.close()
+            self.db_config, self.name, self.clock = db_config, check_name(name, "Instance"), clock
+            for queue in self._queues.values():
+                table = check_table(self._strategy(name, queue.name), name, queue.name)
+                queue.declared = structs.replace(queue.declared, table_name=table)
 
     def __enter__(self) -> "App":
         return self
@@ -457,6 +489,11 @@ class App:
         if not old.final:
             raise Conflict(
                 f"Job {old.id} is still `{old.state}`; only a final job is retried by hand. Abort it first, or wait for it."
+            )
+        if old.run is not None:
+            workflow, trigger = old.job_type.partition(".")[0], (old.job_key or "").rpartition(":")[0]
+            raise Conflict(
+                f"Job {old.id} is a task of workflow `{workflow}`; retry its run: app.workflow_run({workflow!r}, {trigger!r}).retry()."
             )
         names = ("job_type", "job_key", "priority", "timeout", "throttle_factor", "retries", "time_windows")
         declared = self.store.types().get(old.job_type)

@@ -267,7 +267,7 @@ class TaskOfRun(Struct, frozen=True):
     job: Job
 
 
-class StepOfRun:
+class StepView:
     """A step of a run, as it was when the run was read."""
 
     def __init__(self, app: Composes, run: int, step: RunStep) -> None:
@@ -318,7 +318,7 @@ class StepOfRun:
         ]
 
     def __repr__(self) -> str:
-        return f"StepOfRun({self.name}: {self.state}, {self.created - self.undone} of {self.created} tasks done)"
+        return f"StepView({self.name}: {self.state}, {self.created - self.undone} of {self.created} tasks done)"
 
 
 class Run:
@@ -326,7 +326,7 @@ class Run:
 
     def __init__(self, app: Composes, row: RunRow) -> None:
         self._app, self._row = app, row
-        self.steps: dict[str, StepOfRun] = {step.counts.name: StepOfRun(app, row.id, step) for step in row.steps}
+        self.steps: dict[str, StepView] = {step.counts.name: StepView(app, row.id, step) for step in row.steps}
 
     @property
     def id(self) -> int:
@@ -380,14 +380,13 @@ class Run:
     def wait(self, timeout: float | None = None) -> "Run":
         """Block until it is done; the run read again, or `TimeoutError`."""
         ends = None if timeout is None else monotonic() + timeout
-        pause, run = 0.005, self.refresh()
-        while not run.done:
+        pause = 0.005
+        while not WORKFLOW_STATES[state := self._app.store.run_state(self.id)].done:
             if ends is not None and monotonic() >= ends:
-                raise TimeoutError(f"{run.row.title} is still `{run.state}` after {timeout:g} s.")
+                raise TimeoutError(f"{self._row.title} is still `{state}` after {timeout:g} s.")
             sleep(pause if ends is None else max(0.0, min(pause, ends - monotonic())))
-            pause = min(pause * 1.5, 0.2)
-            run = run.refresh()
-        return run
+            pause = min(pause * 1.5, 0.1)
+        return self.refresh()
 
     def retry(self, *, actor: str = "app") -> "Run":
         """Run what erred again (F16); `Conflict` unless it ended in `ERROR`."""

@@ -4,6 +4,7 @@ import pytest
 
 from holdfast import Adaptive, App
 from tests.cli.conftest import Call
+from tests.raw_sql import RawSql
 
 
 def test_list_counts_the_jobs_of_each_queue(cli: Call, shop: App, url: str) -> None:
@@ -91,3 +92,33 @@ def test_breakers_are_listed_and_reset(cli: Call, shop: App, url: str) -> None:
     refused = cli("queues", "reset", "send", "--url", url)
     assert refused.code == 3
     assert "has no breaker" in refused.err
+
+
+@pytest.mark.claim("Q2")
+def test_a_limit_is_set_and_given_back_to_the_code(cli: Call, shop: App, url: str) -> None:
+    shop.queue("mail", throttle_limit=10)
+    shop.find()
+    told = cli("queues", "limit", "mail", "4", "--url", url, "--json").json
+    assert (told["throttle_limit"], told["declared_limit"], told["set_limit"]) == (4, 10, 4)
+    assert cli("queues", "limit", "mail", "2.5", "--url", url).out == "Queue `mail` has a limit of 2.5.\n"
+    assert cli("queues", "limit", "mail", "0", "--url", url).out == "Queue `mail` has no limit.\n"
+    told = cli("queues", "limit", "mail", "declared", "--url", url, "--json").json
+    assert (told["throttle_limit"], told["set_limit"]) == (10, None)
+
+
+@pytest.mark.claim("Q2")
+def test_a_limit_that_is_no_number_is_exit_code_two(cli: Call, shop: App, url: str) -> None:
+    for wrong in ("many", "nan"):
+        answer = cli("queues", "limit", "mail", wrong, "--url", url)
+        assert (answer.code, answer.out) == (2, "")
+    assert cli("queues", "limit", "post", "4", "--url", url).code == 3
+
+
+@pytest.mark.claim("Q2")
+def test_who_acted_is_written_down(cli: Call, shop: App, url: str) -> None:
+    cli("queues", "pause", "mail", "--url", url)
+    sql = RawSql(url, "shop")
+    (row,) = sql("select actor, action, queue from {audit}")
+    sql.close()
+    assert row["actor"].startswith("cli:")
+    assert (row["action"], row["queue"]) == ("pause", "mail")

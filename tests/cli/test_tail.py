@@ -114,7 +114,7 @@ def test_a_running_job_is_followed_to_its_end(shop: App, url: str, gate: threadi
         program = Program(tmp_path, "jobs", "tail", str(job.id), "--url", url, "--json")
         try:
             out = tmp_path / "stdout"
-            eventually(lambda: '"progress"' in out.read_text())
+            eventually(lambda: '"event": "progress"' in out.read_text())
             before = [json.loads(line) for line in out.read_text().splitlines()]
             gate.set()
             answer = program.ended()

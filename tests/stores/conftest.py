@@ -12,7 +12,7 @@ from tests.conftest import names
 from tests.invariants import check_invariants
 
 EMPTIED = (
-    *("ready", "waiting", "parked", "undecided", "lease", "key", "job", "archive", "attempt", "log", "audit", "abort"),
+    *("ready", "aside", "bucket", "waiting", "parked", "undecided", "lease", "key", "job", "archive", "attempt", "log", "audit", "abort"),
     *("dead", "ended", "worker", "type", "breaker", "firing", "schedule"),
 )
 QUEUE_TABLES = (
@@ -47,7 +47,7 @@ def empty(url: str, name: str) -> bool:
         statements = ["set session_replication_role = replica"]  # no triggers
         statements += [f"delete from {name}__{table}" for table in EMPTIED]
         statements += [
-            f"update {name}__queue set claim_order = 'priority', declared_limit = 0, set_limit = null, paused = false"
+            f"update {name}__queue set claim_order = 'priority', declared_limit = 0, set_limit = null, paused = false, throttler = null"
         ]
         statements += [f"select setval('{name}__job_id', 1, false)"]
         connection.execute("; ".join(statements).encode())

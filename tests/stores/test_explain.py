@@ -6,23 +6,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
 from hypothesis.stateful import invariant, run_state_machine_as_test
 
 from holdfast import App, Explanation, NotFound
 from holdfast.clock import MovableClock
+from holdfast.jobs import throttlers
 from holdfast.jobs.explain import explain
 from holdfast.jobs.job import Answer, Job
 from holdfast.jobs.reasons import Reason
 from holdfast.jobs.retry import Adaptive, encode
 from holdfast.jobs.states import Decided, Waited
-from holdfast.stores.contract import NewJob, QueueDeclared, Report, Store, Want, WorkerJoin
+from holdfast.jobs.throttlers import Function, Throttler, per_key, rate, share
+from holdfast.stores.contract import NewJob, QueueDeclared, Report, Store, Turn, Want, WorkerJoin
 from tests.by_hand import WorkerByHand, add, declare, error
 from tests.raw_sql import RawSql
 from tests.stores.test_random_histories import Draw, Histories
 
 pytestmark = pytest.mark.claim("E1")
 
+STARTS = {Reason.IN_LINE, Reason.LOOSE, Reason.ALONE}
 SUNDAY_NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
 
@@ -378,6 +382,132 @@ class TestLimits:
         assert "throttle_factor 5, more than the whole limit 4 of queue `mail`" in told.text
 
 
+@pytest.mark.claim("W4")
+class TestThrottlers:
+    @pytest.fixture
+    def by_region(self, store: Store, instance: str) -> Store:
+        throttled(store, instance, share("region", {"eu": 3, "us": 2}))
+        return store
+
+    def test_a_used_up_share_names_its_value_and_the_jobs_that_use_it(self, by_region: Store) -> None:
+        worker = WorkerByHand(by_region)
+        holders = [add(by_region, payload='{"region":"eu"}').id for _ in range(3)]
+        for _ in holders:
+            worker.claim(1)
+        add(by_region, payload='{"region":"us"}')
+        worker.claim(1)
+        eu, us = (add(by_region, payload=f'{{"region":"{region}"}}') for region in ("eu", "us"))
+
+        told = why(by_region, eu)
+
+        assert (told.reason, told.details["pool"]) == (Reason.SHARE, "eu")
+        names = f"{holders[0]}, {holders[1]} and {holders[2]}"
+        assert f"a slot of region 'eu' in queue `mail`: 3 of 3 used by jobs {names}; it needs 1" in told.text
+        assert told.details["used_by"] == holders
+        assert why(by_region, us).reason == Reason.IN_LINE
+
+    def test_a_slot_of_a_share_is_reserved_for_a_heavier_job_before(self, by_region: Store) -> None:
+        worker = WorkerByHand(by_region)
+        add(by_region, payload='{"region":"eu"}')
+        worker.claim(1)
+        heavy = add(by_region, payload='{"region":"eu"}', throttle_factor=3)
+        light, other = (add(by_region, payload=f'{{"region":"{region}"}}') for region in ("eu", "us"))
+
+        told = why(by_region, light)
+
+        assert (told.reason, told.details["reserved_for"]) == (Reason.RESERVED, heavy.id)
+        assert "room among the slots of region 'eu' in queue `mail` (1 of 3 used)" in told.text
+        assert why(by_region, other).reason == Reason.IN_LINE
+
+    def test_a_job_that_stands_aside_is_explained_like_one_in_line(self, by_region: Store, sql: RawSql) -> None:
+        worker = WorkerByHand(by_region)
+        jobs = [add(by_region, payload='{"region":"eu"}') for _ in range(40)]
+        for _ in range(4):
+            worker.claim(1)
+        assert sql.value("select count(*) from {aside} where id = :id", id=jobs[9].id) == 1
+
+        told = why(by_region, jobs[9])
+
+        assert (told.reason, told.details["before"]) == (Reason.SHARE, 6)
+
+    def test_a_factor_above_a_share_that_became_smaller_cannot_start(self, by_region: Store, instance: str) -> None:
+        WorkerByHand(by_region)
+        job = add(by_region, payload='{"region":"eu"}', throttle_factor=3)
+        throttled(by_region, instance, share("region", {"eu": 2, "us": 2}))
+
+        told = why(by_region, job)
+
+        assert told.reason == Reason.FACTOR_ABOVE_LIMIT
+        assert "throttle_factor 3, more than all 2 slots of region 'eu' in queue `mail`" in told.text
+
+    def test_a_rate_tells_when_the_turn_of_a_job_comes(self, store: Store, instance: str, clock: MovableClock) -> None:
+        throttled(store, instance, rate(6, per=60, burst=1))
+        worker = WorkerByHand(store)
+        add(store)
+        worker.claim_one()
+        jobs = [add(store) for _ in range(3)]
+        turn = clock.now() + timedelta(seconds=30)
+
+        told = why(store, jobs[2])
+
+        assert (told.reason, told.until) == (Reason.RATE, turn)
+        assert f"start at a rate of 6 in 60 s; its turn comes at {at(turn)}" in told.text
+        assert told.details["before"] == 2
+        clock.advance(10)
+        assert why(store, jobs[0]).reason == Reason.IN_LINE
+        assert why(store, jobs[2]).until == turn
+
+    def test_a_function_has_not_admitted_it_yet(self, store: Store, instance: str) -> None:
+        throttled(store, instance, Function("fair"))
+        join(store, concurrency=2)
+
+        told = why(store, add(store))
+
+        assert (told.reason, told.details["throttler"]) == (Reason.REFUSED, "fair")
+        assert "not admitted yet by `fair`, the throttler of queue `mail`" in told.text
+
+    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(data=some.data())
+    def test_what_is_said_is_what_a_claim_does(
+        self, store: Store, instance: str, clock: MovableClock, data: some.DataObject
+    ) -> None:
+        """Nothing starts that was held back, and what is left after a claim with room for all is held back."""
+        throttler = data.draw(some.sampled_from(THROTTLERS))
+        throttled(store, instance, throttler, data.draw(some.sampled_from([0, 3, 5])))
+        factors = data.draw(some.lists(some.sampled_from([0, 0.5, 1, 2, 3]), min_size=1, max_size=12))
+        regions = [data.draw(some.sampled_from(["eu", "us"])) for _ in factors]
+        jobs = [
+            add(
+                store,
+                payload=f'{{"region":"{region}"}}',
+                throttle_factor=factor,
+                priority=data.draw(some.integers(1, 3)),
+            ).id
+            for factor, region in zip(factors, regions, strict=True)
+        ]
+        worker = join(store, concurrency=100)
+        left = set(jobs)
+        for _ in range(3):
+            before = {job: why(store, job).reason for job in left}
+            answer = store.exchange(Turn(worker, types=("send",), wants=[Want("mail", 100, 100)], promote=True))
+            started = {call.id for call in answer.claimed}
+            left -= started
+            assert {before[job] for job in started} <= STARTS
+            assert STARTS.isdisjoint(why(store, job).reason for job in left)
+            clock.advance(1)
+        for job in jobs:
+            store.abort(job, "ann")
+        store.end_old_aborts(-1)
+        store.lose(worker)
+
+
+THROTTLERS = [None, share("region", {"eu": 3, "us": 4}), per_key("region", 3), rate(1, per=1, burst=3)]
+
+
+def throttled(store: Store, instance: str, throttler: Throttler | None, limit: float = 0) -> None:
+    store.register([QueueDeclared("mail", f"{instance}_mail", "priority", limit, throttlers.encode(throttler))], [])
+
+
 class TestInLine:
     def test_a_job_behind_others_counts_them_and_the_busy_slots(self, store: Store) -> None:
         worker = WorkerByHand(store)
@@ -722,9 +852,6 @@ def test_every_reason_has_a_test_here_that_reaches_it() -> None:
     here = Path(__file__).read_text()
 
     assert [reason for reason in Reason if f"Reason.{reason.name}" not in here] == []
-
-
-STARTS = {Reason.IN_LINE, Reason.LOOSE, Reason.ALONE}
 
 
 class ExplainedHistories(Histories):

@@ -17,7 +17,7 @@ import pytest
 
 from holdfast import App, Invalid, NoDelay, Progress, Unavailable, current_job
 from holdfast.clock import Clock
-from holdfast.stores.contract import Claimed, Note, Store
+from holdfast.stores.contract import Claimed, Done, Note, Store
 from holdfast.worker import dispatch, scribe
 from holdfast.worker.capture import Capture
 from holdfast.worker.handler import CALL
@@ -276,14 +276,20 @@ def test_the_level_of_what_is_captured_can_be_set(app: App) -> None:
 
 
 @pytest.mark.claim("R7")
-def test_what_is_said_goes_to_the_worker_whose_job_it_is(app: App) -> None:
-    @app.queue("work").job
-    def speaks() -> None:
-        logger.info("once")
+def test_of_two_workers_in_a_process_only_that_of_the_job_captures_its_records(app: App, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
 
-    with app.worker(), app.worker():
-        for _ in range(10):
-            assert texts(speaks.enqueue().wait(30)) == ["once"]
+    @app.queue("work").job(timeout=60)
+    def speaks(path: str) -> None:
+        logger.info("once")
+        wait_for(path)
+
+    with app.worker() as first, app.worker() as second:
+        jobs = [speaks.enqueue(path=str(gate)) for _ in range(4)]
+        until(lambda: all(map(texts, jobs)), what="all have spoken")
+        until(lambda: not first.scribe.busy and not second.scribe.busy, what="all is written")  # type: ignore
+        assert [texts(job) for job in jobs] == [["once"]] * 4
+        gate.touch()
 
 
 def test_capturing_leaves_no_trace_in_the_users_logging(app: App) -> None:
@@ -597,3 +603,54 @@ def test_a_flood_from_a_child_is_held_back_at_its_source() -> None:
     assert len(sent) < 1000
     last = dispatch.msgspec.json.decode(sent[-1], type=dispatch.Message)
     assert last.lines[-1][1] == "4999"
+
+
+@pytest.mark.claim("R7")
+def test_a_signal_handler_may_log_while_its_process_does(app: App) -> None:
+    @app.queue("work").job(isolation="process", timeout=60)
+    def interrupted() -> int:
+        heard: list[int] = []
+
+        def log(*_: Any) -> None:
+            heard.append(1)
+            logger.info("interrupted")
+
+        signal.signal(signal.SIGALRM, log)
+        signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+        while len(heard) < 200:
+            logger.info("going on")
+            current_job().checkpoint = len(heard)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        return len(heard)
+
+    with app.worker(log_limit=1 << 24):
+        job = interrupted.enqueue().wait(60)
+    assert job.outcome == "success"
+    assert sum(text == "interrupted" for text in (line.text for line in job.log(limit=100_000))) > 0
+
+
+@pytest.mark.claim("R7")
+def test_an_end_waits_for_what_is_just_being_written_about_the_job(away: Away) -> None:
+    """Else the end would be stored first, and what was said before it would be stale."""
+    began, go_on = threading.Event(), threading.Event()
+
+    def slowly(notes: Any) -> list[bool]:
+        began.set()
+        go_on.wait(30)
+        return [True for _ in notes]
+
+    away.note = slowly  # type: ignore[method-assign]
+    writer = Scribe(lambda: away, 1 << 20, Clock())  # type: ignore[arg-type,return-value]
+    writer.line(call_of(1), "INFO", "being written")
+    assert began.wait(30)
+    writer.line(call_of(1), "INFO", "said since")
+    taken: list[list[Note]] = []
+    ending = threading.Thread(target=lambda: taken.append(writer.take([Done(call_of(1), 0.0, None)], [])))
+    ending.start()
+    assert writer.take([Done(call_of(2), 0.0, None)], []) == []  # others do not wait
+    ending.join(0.1)
+    assert taken == []
+    go_on.set()
+    ending.join(30)
+    assert [line.text for (note,) in taken for line in note.lines] == ["said since"]
+    writer.close()

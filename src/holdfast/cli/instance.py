@@ -60,7 +60,7 @@ def pick(found: Sequence[str], wanted: str | None, url: str, sets_up: bool) -> s
 
 def database(settings: Settings) -> str:
     """The URL in force."""
-    return str(App(settings.url, DEFAULT).db_config)
+    return str(named(settings, DEFAULT).db_config)
 
 
 def open_as_is(settings: Settings, name: str) -> Store:

@@ -1,13 +1,15 @@
 """What an explanation is made from: everything around a job that may be a reason for where it is."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 
 from msgspec import Struct
 
+from holdfast.jobs import wording
 from holdfast.jobs.breaker import Breaker
-from holdfast.jobs.job import Attempt, Job
-from holdfast.jobs.throttle import Candidate
+from holdfast.jobs.job import Attempt, AttemptEnd, Job
+from holdfast.jobs.throttle import Candidate, Usage
 
 MOST_BEFORE = 1000  # jobs before it in line that are counted; behind that it is "more than"
 MOST_DETAILED = 50  # jobs or workers that are named one by one
@@ -20,6 +22,7 @@ class Place(StrEnum):
     WAITING = "waiting"
     PARKED = "parked"
     UNDECIDED = "undecided"
+    ASIDE = "aside"
 
 
 class WorkerSeen(Struct, frozen=True):
@@ -50,9 +53,9 @@ class Facts(Struct, frozen=True, kw_only=True):
     paused: bool = False
     pause_time: datetime | None = None
     paused_by: str | None = None
-    throttle_limit: float = 0
-    used: float = 0
-    users: tuple[int, ...] = ()  # jobs that use the limit, the first of them
+    usage: Usage | None = None  # of the limit and the throttler of its queue; None: it has neither
+    pool: str | None = None  # that the throttler counts it in
+    users: tuple[int, ...] = ()  # jobs that use the limit, or its pool; the first of them
     user_count: int = 0
     labels: tuple[str, ...] = ()  # that the type requires
     has_handler: bool = False  # some code has ever declared it
@@ -60,7 +63,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     workers: tuple[WorkerSeen, ...] = ()  # the living
     holder: WorkerSeen | None = None  # who has or had it
     place: Place | None = None
-    before: tuple[Candidate, ...] = ()  # in line, the head first; one more than MOST_BEFORE if there are more
+    before: tuple[Candidate, ...] = ()  # in line, the head first
+    more_before: bool = False  # than MOST_BEFORE
     deadline_time: datetime | None = None
     abort_actor: str | None = None
     abort_time: datetime | None = None
@@ -83,3 +87,37 @@ class Facts(Struct, frozen=True, kw_only=True):
             for worker in self.workers
             if job.job_type in worker.types and worker.serves(job.queue) and not worker.stopping
         ]
+
+    @property
+    def cause(self) -> AttemptEnd | None:
+        """How the attempt ended that left it loose."""
+        last = self.last_attempt
+        return None if last is None or last.attempt != self.job.attempt else last.outcome
+
+    @property
+    def runnable(self) -> list[Candidate]:
+        """Those before it that some worker could run now: the others are passed over."""
+        return [each for each in self.before if each.runnable]
+
+    def when(self, moment: datetime) -> str:
+        return wording.when(moment, self.now)
+
+    @property
+    def slots(self) -> int:
+        """Of the workers that would take it."""
+        return sum(worker.concurrency for worker in self.able)
+
+    @property
+    def free_slots(self) -> int:
+        return sum(max(0, worker.concurrency - worker.held) for worker in self.able)
+
+
+def these_workers(workers: Sequence[WorkerSeen]) -> str:
+    """`worker 3 (ann-1)` or `2 workers`."""
+    if len(workers) == 1:
+        return f"worker {workers[0].id} ({workers[0].name})"
+    return f"{len(workers)} workers"
+
+
+def ids_of(workers: Sequence[WorkerSeen]) -> list[int]:
+    return [worker.id for worker in workers[:MOST_DETAILED]]

@@ -165,6 +165,7 @@ class Job(Struct, frozen=True, kw_only=True):
     retry_of: int | None
     progress: Progress | None = None
     answer: Answer | None = None
+    run: int | None = None
     duplicate: bool = False
     archived: bool = False
     source: Source | None = None

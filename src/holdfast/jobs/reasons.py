@@ -28,6 +28,8 @@ class Reason(StrEnum):
     BREAKER_OPEN = "breaker_open"
     FACTOR_ABOVE_LIMIT = "factor_above_limit"
     THROTTLED = "throttled"
+    SHARE = "share"
+    RATE = "rate"
     RESERVED = "reserved"
     REFUSED = "refused"
     IN_LINE = "in_line"
@@ -50,6 +52,16 @@ class Explanation(Struct, frozen=True):
     text: str  # a paragraph for people
     until: datetime | None  # when the reason goes away by itself, where that is known
     details: dict[str, Any]  # the same for programs; `also` has the other reasons that hold
+
+
+class Finding(Struct, frozen=True):
+    """A reason that holds."""
+
+    reason: Reason
+    until: datetime | None = None
+    details: dict[str, Any] = {}
+    words: dict[str, Any] = {}  # for the sentence, where they are not those of the details
+    further: tuple[str, ...] = ()  # sentences
 
 
 class Told(Struct, frozen=True):
@@ -113,25 +125,35 @@ REASONS: Mapping[Reason, Told] = MappingProxyType(
             "Mend what the type needs; one job then probes it, and its success lets the others go on.",
         ),
         Reason.FACTOR_ABOVE_LIMIT: Told(
-            "has throttle_factor {throttle_factor}, more than the whole limit {throttle_limit} of queue `{queue}`: it cannot start.",
-            "The limit was lowered after the job was enqueued.",
+            "has throttle_factor {throttle_factor}, more than {whole}: it cannot start.",
+            "The limit, or the share that it counts in, was lowered after the job was enqueued.",
             "`holdfast queues limit QUEUE N` with a higher limit, or abort the job.",
         ),
         Reason.THROTTLED: Told(
-            "waits for room in queue `{queue}`: {used} of its limit {throttle_limit} used by {users}; it needs {throttle_factor}.",
+            "waits for room in queue `{queue}`: {used} of its limit {size} used by {users}; it needs {throttle_factor}.",
             "Held and waiting jobs use up the queue's `throttle_limit`.",
             "Wait for one of them, abort one, or raise the limit.",
         ),
+        Reason.SHARE: Told(
+            "waits for a slot of {pool_words} in queue `{queue}`: {used} of {size} used by {users}; it needs {throttle_factor}.",
+            "The queue's throttler gives jobs with this value of a key so many slots, and they are used.",
+            "Wait for one of them, abort one, or declare a bigger share.",
+        ),
+        Reason.RATE: Told(
+            "waits for its turn in queue `{queue}`, from which jobs start at a rate of {count} in {per}; {turn}.",
+            "The queue's throttler lets so many jobs start in a period, and they did.",
+            "Wait, or declare a higher rate.",
+        ),
         Reason.RESERVED: Told(
-            "would fit under the limit of queue `{queue}` ({used} of {throttle_limit} used), but what is free is reserved for "
-            "job {reserved_for}, which stands before it and needs more.",
+            "would find room {where} ({used} of {size} used), but what is free is reserved for job {reserved_for}, which stands before it "
+            "and needs more.",
             "A heavier job before it collects the room that it needs; lighter ones may not starve it.",
             "Wait, or abort or reprioritise the heavier job.",
         ),
         Reason.REFUSED: Told(
-            "is not admitted by the throttler of queue `{queue}`: {why}.",
-            "The queue's throttler (a share, a rate, or a function) does not let it start now.",
-            "Wait, or change what the queue declares as its `throttler`.",
+            "was not admitted yet by `{throttler}`, the throttler of queue `{queue}`; workers whose code has it ask it again with every claim.",
+            "The queue's throttler is a function, and it refuses the job, or no worker has the function.",
+            "Look at the function, and run a worker whose code declares the queue with it.",
         ),
         Reason.IN_LINE: Told(
             "is due and stands in line in queue `{queue}`: {line}.",

@@ -17,7 +17,6 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from holdfast.clock import EPOCH
 from holdfast.errors import Invalid
 from holdfast.jobs import cron as crons
 from holdfast.jobs import payload as payloads
@@ -30,6 +29,7 @@ ON_DUPLICATE = ("return", "replace")
 SHORTEST, LONGEST = 0.1, 10 * 366 * 86400.0  # seconds between two times
 MOST_POINTS = 10_000
 BATCH = 100  # most times that are fired together
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_YEAR = datetime(9999, 1, 1, tzinfo=UTC)
 INSTANT = timedelta(microseconds=1)
 HARDLY, HARDLY_AT_LEAST, HARDLY_AT_MOST = 0.1, timedelta(seconds=1), timedelta(seconds=60)
@@ -250,23 +250,15 @@ def first_time(schedule: Schedule, now: datetime) -> datetime | None:
     return next_time(schedule, now - INSTANT if named else now)
 
 
-def changed_time(
-    old: Schedule | None, new: Schedule, due: datetime | None, last: datetime | None, now: datetime
-) -> datetime | None:
+def changed_time(new: Schedule, due: datetime | None, last: datetime | None, now: datetime) -> datetime | None:
     """The next time of a schedule that takes the place of another.
 
     What is due and not fired yet stays due if it is a time of the new one too; what was fired is not fired again.
     """
-    if old is not None and _timing(old) == _timing(new):
-        return due
     if due is not None and due <= now and next_time(new, due - INSTANT) == due:
         return due
     found = first_time(new, now)
     return next_time(new, last) if found is not None and last is not None and found <= last else found
-
-
-def _timing(schedule: Schedule) -> tuple[Any, ...]:
-    return tuple(getattr(schedule, name) for name in ("cron", "zone", "every", "at", "start_time", "end_time"))
 
 
 def firings(schedule: Schedule, due: datetime, now: datetime, most: int = BATCH) -> Firings:

@@ -273,7 +273,9 @@ def named(function: Any, what: str) -> Function:
 
 def _check_key(key: Any, what: str) -> None:
     if not isinstance(key, str) or not all(key.split(".")):
-        raise Invalid(f'{what}: the key is the name of an argument, with dots for what is inside it, like "customer.id".')
+        raise Invalid(
+            f'{what}: the key is the name of an argument, with dots for what is inside it, like "customer.id".'
+        )
 
 
 def _check_slots(slots: Mapping[str, float], what: str) -> None:

@@ -46,3 +46,20 @@ def listing(names: Sequence[str], noun: str, most: int = 5) -> str:
 def joined(words: Sequence[str]) -> str:
     """`one, two and three`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def shortened(text: str, most: int = 200) -> str:
+    """The text on one line, cut where it gets too long."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def these(ids: Sequence[int], count: int, noun: str, most: int = 5) -> str:
+    """`jobs 1, 2, 3, 4, 5 and 12 others`."""
+    if not ids:
+        return "nothing"
+    shown = [str(each) for each in ids[:most]]
+    left = count - len(shown)
+    if left:
+        shown.append(f"{left} {'other' if left == 1 else 'others'}")
+    return f"{noun if count == 1 else noun + 's'} {joined(shown)}"

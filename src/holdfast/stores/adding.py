@@ -222,6 +222,7 @@ class Adding(Changing):
             total_time=0,
             worker=None,
             retry_of=new.retry_of,
+            run=new.run,
             source=self.source,
         )
 

@@ -170,10 +170,36 @@ class Claiming(Glancing):
                 return Claims(full=True, look_in=asking.rests_for)
         return _Claim(self, turn, look, throttler).made()
 
-    def candidate_rows(self, queue: str, throttler: Throttler | None, types: Iterable[str], limit: int) -> list[RowDict]:
-        params = {"queue": queue, "now": self.time(self.given_now()), "types": self.words(sorted(types)), "limit": limit}
+    def candidate_rows(
+        self, queue: str, throttler: Throttler | None, types: Iterable[str], limit: int
+    ) -> list[RowDict]:
+        params = {
+            "queue": queue,
+            "now": self.time(self.given_now()),
+            "types": self.words(sorted(types)),
+            "limit": limit,
+        }
         name, asked = self._candidates(throttler, params)
         return list(self.rows(name, asked, queue))
+
+    def usage_of(
+        self, queue: str, limit: float, throttler: Throttler | None, leases: Sequence[RowDict], bucket: RowDict
+    ) -> Usage:
+        """What the held and waiting jobs of a queue use, and what a rate has left."""
+        used, pools = 0.0, dict[str, float]()
+        for row in leases:
+            used += row["used"] or 0.0
+            if row["pool"] is not None:
+                pools[row["pool"]] = pools.get(row["pool"], 0.0) + (row["used"] or 0.0)
+        if any(row["bare"] for row in leases):
+            for factor, pool in self.bare_usage(queue, throttler):
+                used += factor
+                if pool is not None:
+                    pools[pool] = pools.get(pool, 0.0) + factor
+        tokens = 0.0
+        if isinstance(throttler, Rate):
+            tokens = throttlers.refill(throttler, bucket["tokens"], bucket["elapsed"] or 0.0)
+        return Usage(limit, used, throttler, pools, tokens)
 
     def bare_usage(self, queue: str, throttler: Throttler | None) -> list[tuple[float, str | None]]:
         """Factor and pool of each held or waiting job whose lease does not say it."""
@@ -270,41 +296,21 @@ class _Claim:
         return able
 
     def _usage(self) -> Usage:
-        used, pools = 0.0, dict[str, float]()
-        for row in self.look.usage:
-            used += row["used"] or 0.0
-            if row["pool"] is not None:
-                pools[row["pool"]] = pools.get(row["pool"], 0.0) + (row["used"] or 0.0)
-        if any(row["bare"] for row in self.look.usage):
-            for factor, pool in self.store.bare_usage(self.queue, self.throttler):
-                used += factor
-                if pool is not None:
-                    pools[pool] = pools.get(pool, 0.0) + factor
-        tokens = 0.0
-        if isinstance(self.throttler, Rate):
-            tokens = throttlers.refill(self.throttler, self.look.bucket["tokens"], self.look.bucket["elapsed"] or 0.0)
-        return Usage(self.look.queue["throttle_limit"], used, self.throttler, pools, tokens)
+        look = self.look
+        return self.store.usage_of(self.queue, look.queue["throttle_limit"], self.throttler, look.usage, look.bucket)
 
     # What stands in line
 
     def _heads(self, usage: Usage, able: Iterable[str]) -> list[RowDict]:
         """Of the lanes in which something could start now."""
-        lanes = [row["lane"] for row in self.look.lanes if self._is_open(decode_lane(row["lane"]), usage)]
+        lanes = [row["lane"] for row in self.look.lanes if is_open(decode_lane(row["lane"]), usage)]
         return self.store.lane_heads(self.queue, lanes, able, self.look.room + 1) if lanes else []
-
-    def _is_open(self, lane: Lane, usage: Usage) -> bool:
-        size = throttlers.size_of(self.throttler, lane.pool)
-        if lane.factor is not None:
-            above = usage.limit >= 1 and not within(usage.limit, lane.factor)
-            if above or (size is not None and not within(size, lane.factor)):
-                return False
-        return size is None or usage.pools.get(lane.pool or "", 0.0) < size * (1 - TOLERANCE)
 
     def _candidates(self, heads: Sequence[RowDict]) -> tuple[list[RowDict], list[Candidate]]:
         """The head of the line and of the open lanes in claim order, each job once."""
         rows = list({row["id"]: row for row in [*self.found, *heads]}.values())
         if len(rows) != len(self.found) or heads or any(row["throttle_factor"] == 0 for row in rows):
-            rows.sort(key=_place)
+            rows.sort(key=place_in_line)
         others = Others(dict(self.others.free), self.others.types)
         return rows, [
             Candidate(
@@ -376,11 +382,10 @@ class _Claim:
             self.store.apply([Report(job_id, Rescheduled(at)) for job_id, at in later.items()])
 
     def _take(self, usage: Usage, candidates: Sequence[Candidate], mine: Sequence[RowDict]) -> list[Claimed]:
-        if not mine:
-            return []
         pools = {candidate.id: candidate.pool for candidate in candidates}
-        claimed = self.store.claim_these(self.turn, self.queue, mine, pools)
-        if isinstance(self.throttler, Rate) and claimed:
+        claimed = self.store.claim_these(self.turn, self.queue, mine, pools) if mine else []
+        set_back = (self.look.bucket["elapsed"] or 0.0) < 0  # the clock was: what is left counts from now on
+        if isinstance(self.throttler, Rate) and (claimed or set_back):
             started = {call.id for call in claimed}
             tokens = usage.tokens - sum(row["throttle_factor"] for row in mine if row["id"] in started)
             params = {"queue": self.queue, "tokens": tokens, "now": self.look.bucket["now"]}
@@ -407,6 +412,16 @@ class _Claim:
         return self.look.lanes[-1]["lane"] if len(self.look.lanes) >= MOST_LANES else ""
 
 
+def is_open(lane: Lane, usage: Usage) -> bool:
+    """Whether a job that stands aside in this lane could start now."""
+    size = throttlers.size_of(usage.throttler, lane.pool)
+    if lane.factor is not None:
+        above = usage.limit >= 1 and not within(usage.limit, lane.factor)
+        if above or (size is not None and not within(size, lane.factor)):
+            return False
+    return size is None or usage.pools.get(lane.pool or "", 0.0) < size * (1 - TOLERANCE)
+
+
 def pool_in(throttler: Throttler | None, row: RowDict) -> str | None:
     """The pool of a row that was asked for with the value of the throttler's key."""
     if not throttlers.is_keyed(throttler):
@@ -423,5 +438,5 @@ def _lane(candidate: Candidate, held: Held | None) -> Lane | None:
     return Lane(candidate.pool, candidate.throttle_factor) if held.why in ASIDE else None
 
 
-def _place(row: RowDict) -> tuple[float, float, int]:
+def place_in_line(row: RowDict) -> tuple[float, float, int]:
     return row["major"], row["minor"], row["id"]

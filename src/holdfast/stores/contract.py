@@ -18,7 +18,7 @@ from holdfast.jobs.facts import Facts
 from holdfast.jobs.job import Answer, Attempt, Job, LogLine, Move, Progress
 from holdfast.jobs.schedules import Schedule
 from holdfast.jobs.states import Change, Happening
-from holdfast.workflows.definition import Definition
+from holdfast.workflows.definition import Definition, StepDefinition
 from holdfast.workflows.plan import StepRow
 from holdfast.workflows.states import WorkflowState
 
@@ -115,7 +115,7 @@ class Claimed(Struct, gc=False):
     run: int | None = None  # whose task it is
     job: Job | None = None  # for a response handler
     began: float = 0.0  # monotonic: when it was claimed, and then when its handler was called
-    why: str = ""  # why it was cancelled: timeout, aborted, stopping
+    why: str = ""  # why it was cancelled: timeout, aborted, stopping, crashed
     actor: str = ""  # who had it aborted
     task: Any = None  # the task it is suspended in
     notes: Any = None  # where its progress, log and checkpoint go
@@ -389,6 +389,17 @@ class RunStep(Struct, frozen=True):
     end_time: datetime | None = None
 
 
+class StepOfRun(Struct, frozen=True):
+    """What the tasks of one step of a run are told."""
+
+    workflow: str
+    trigger: str
+    declared: StepDefinition
+    step: RunStep
+    params: dict[str, Any]
+    dependencies: dict[str, str]
+
+
 class RunRow(Struct, frozen=True):
     """A run of a workflow."""
 
@@ -520,6 +531,10 @@ class Store(Protocol):
     def run_of(self, workflow: str, trigger: str) -> RunRow: ...
 
     def run_by_id(self, run: int) -> RunRow: ...
+
+    def run_state(self, run: int) -> WorkflowState: ...
+
+    def step_of_run(self, run: int, step: str) -> StepOfRun: ...
 
     def runs(
         self, workflow: str | None = None, state: str | None = None, before: int | None = None, limit: int = 50

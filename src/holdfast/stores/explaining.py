@@ -3,12 +3,22 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holdfast.jobs import throttlers
 from holdfast.jobs.facts import MOST_BEFORE, MOST_DETAILED, Facts, Place, WorkerSeen
 from holdfast.jobs.job import Job, Situation
-from holdfast.jobs.throttle import Candidate
+from holdfast.jobs.throttle import Candidate, Usage
+from holdfast.jobs.throttlers import Throttler
+from holdfast.stores.claiming import (
+    MOST_LANES,
+    Claiming,
+    decode_lane,
+    is_open,
+    place_in_line,
+    pool_in,
+    read_throttler,
+)
 from holdfast.stores.contract import QueueRow, TypeRow
 from holdfast.stores.statements import RowDict, decode_words
-from holdfast.stores.sweeping import Sweeping
 
 MOST_USERS = 1000  # jobs that use a limit, of which the first are named
 MOST_LEASES = 2000  # batches in the hands of workers, the newest
@@ -20,7 +30,7 @@ NEWEST = 2000  # jobs of the queue looked at for the usual duration
 SUCCESSES = 100  # that the usual duration is taken from
 
 
-class Explaining(Sweeping):
+class Explaining(Claiming):
     """Adds the verb that gathers what `holdfast.jobs.explain` decides from."""
 
     def facts(self, job_id: int) -> Facts:
@@ -55,7 +65,10 @@ class Explaining(Sweeping):
             facts["last_attempt"] = self._attempt_of(row)
         workers = self._workers_seen()
         facts |= {"workers": workers, "breaker": self._breaker(job.job_type)}
-        return facts | self._queue_facts(job, queue) | self._line_facts(job, workers)
+        facts |= self._queue_facts(queue)
+        if queue.throttled:
+            facts |= self._throttle_facts(job, queue)
+        return facts | self._line_facts(job, queue, workers, facts.get("usage"))
 
     def _type_facts(self, declared: TypeRow | None) -> dict[str, Any]:
         names = ("labels", "has_handler", "on_crash")
@@ -69,29 +82,68 @@ class Explaining(Sweeping):
             facts |= {"abort_actor": row["actor"], "abort_time": self.moment(row["request_time"])}
         return facts
 
-    def _queue_facts(self, job: Job, queue: QueueRow) -> dict[str, Any]:
-        facts: dict[str, Any] = {"paused": queue.paused, "throttle_limit": queue.throttle_limit}
+    def _queue_facts(self, queue: QueueRow) -> dict[str, Any]:
+        facts: dict[str, Any] = {"paused": queue.paused}
         if queue.paused:
             for row in self.rows("last_pause", {"queue": queue.name, "limit": LAST_ACTIONS}):
                 facts |= {"pause_time": self.moment(row["time"]), "paused_by": row["actor"]}
-        if queue.throttle_limit >= 1:
-            users = self.rows("limit_users", {"queue": queue.name, "limit": MOST_USERS}, queue.name)
-            ids = sorted(row["id"] for row in users)
-            facts |= {"users": tuple(ids[:MOST_DETAILED]), "user_count": len(ids)}
-            facts["used"] = self.rows("used", {"queue": queue.name}, queue.name)[0]["used"]
         return facts
 
-    def _line_facts(self, job: Job, workers: Sequence[WorkerSeen]) -> dict[str, Any]:
+    def _throttle_facts(self, job: Job, queue: QueueRow) -> dict[str, Any]:
+        """What a claim would look at, without the queue's lock."""
+        throttler = read_throttler(queue.throttler)
+        leases = self.rows("usage", {"queue": queue.name, "keyed": throttlers.is_keyed(throttler)})
+        bucket = self.rows("bucket", {"queue": queue.name, "now": self.time(self.given_now())})[0]
+        usage = self.usage_of(queue.name, queue.throttle_limit, throttler, leases, bucket)
+        pool = throttlers.pool_of(throttler, job.payload)
+        full = throttlers.size_of(throttler, pool) is not None
+        params = {"queue": queue.name, "pool": pool if full else None, "limit": MOST_USERS}
+        ids = sorted(row["id"] for row in self.rows("limit_users", params, queue.name))
+        return {"usage": usage, "pool": pool, "users": tuple(ids[:MOST_DETAILED]), "user_count": len(ids)}
+
+    def _line_facts(
+        self, job: Job, queue: QueueRow, workers: Sequence[WorkerSeen], usage: Usage | None
+    ) -> dict[str, Any]:
         major, minor = self.rank(job.queue, job.priority, job.scheduled_run_time)
         params = {"queue": job.queue, "major": major, "minor": minor, "id": job.id}
         more = {"job_type": job.job_type, "wake_time": self.time(job.scheduled_run_time)}
-        place = self.rows("place_of", params | more)[0]["place"]
-        before = self.rows("line_before", params | {"limit": MOST_BEFORE + 1})
-        types = self.claimable({name for worker in workers for name in worker.types})
+        place = self.rows("place_of", params | more)[0]
+        throttler = None if usage is None else usage.throttler
+        before = self._ready_before(queue.name, throttler, params)
+        names = self._runnable_names(job, workers)
+        if usage is not None:
+            lanes = self._lanes(queue.name, usage) | ({place["lane"]} if place["lane"] else set())
+            aside = self.lane_heads(queue.name, sorted(lanes), names, MOST_BEFORE) if lanes else []
+            before = sorted(
+                [*before, *(row for row in aside if place_in_line(row) < (major, minor, job.id))], key=place_in_line
+            )
         return {
-            "place": None if place is None else Place(place),
-            "before": tuple(Candidate(row["id"], row["throttle_factor"], row["job_type"] in types) for row in before),
+            "place": None if place["place"] is None else Place(place["place"]),
+            "before": tuple(self._standing(row, throttler, names) for row in before[:MOST_BEFORE]),
+            "more_before": len(before) > MOST_BEFORE,
         }
+
+    def _ready_before(self, queue: str, throttler: Throttler | None, params: dict[str, Any]) -> list[RowDict]:
+        asked = params | {"limit": MOST_BEFORE + 1}
+        if not throttlers.is_keyed(throttler):
+            return list(self.rows("line_before", asked))
+        asked["path"] = self.payload_path(throttlers.path_of(throttler))
+        return list(self.rows("line_before_by_key", asked, queue))
+
+    def _lanes(self, queue: str, usage: Usage) -> set[str]:
+        """In which something could start now, of what stands aside."""
+        rows = self.rows("lanes", {"queue": queue, "after": "", "limit": MOST_LANES})
+        return {row["lane"] for row in rows if is_open(decode_lane(row["lane"]), usage)}
+
+    def _runnable_names(self, job: Job, workers: Sequence[WorkerSeen]) -> set[str]:
+        """Under which names jobs stand in line that whoever could run this one can run, or somebody else who has a slot free."""
+        serving = [worker for worker in workers if worker.serves(job.queue) and not worker.stopping]
+        could = [worker for worker in serving if job.job_type in worker.types or worker.held < worker.concurrency]
+        return self.claimable({name for worker in could for name in worker.types})
+
+    def _standing(self, row: RowDict, throttler: Throttler | None, names: set[str]) -> Candidate:
+        pool = decode_lane(row["lane"]).pool if "lane" in row else pool_in(throttler, row)
+        return Candidate(row["id"], row["throttle_factor"], row["job_type"] in names, pool)
 
     def _workers_seen(self) -> tuple[WorkerSeen, ...]:
         held = self._held_by_worker()

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 
 from holdfast.jobs.job import Progress
 from holdfast.stores.contract import Glance, QueueLoad, QueueRow, Running
-from holdfast.stores.explaining import Explaining
 from holdfast.stores.statements import RowDict
+from holdfast.stores.sweeping import Sweeping
 
 MOST = 10_000  # rows of each kind that are counted
 MOST_LEASES = 2_000
@@ -20,7 +20,7 @@ WINDOW = 10.0  # seconds over which rates are taken
 SLOWEST = 20  # running jobs that are shown
 
 
-class Glancing(Explaining):
+class Glancing(Sweeping):
     """Adds the verb that looks at everything at once."""
 
     def glance(self) -> Glance:

@@ -94,6 +94,7 @@ class Reading(Declared):
             retry_of=row["retry_of"],
             progress=None if row["progress"] is None else Progress(row["progress"], row["progress_text"] or ""),
             answer=None if row["answer"] is None else decode_answer(row["answer"]),
+            run=row["run"],
             duplicate=duplicate,
             archived="archive_time" in row,
             source=self.source,

@@ -10,31 +10,31 @@ Rules:
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
+from holdfast.clock import Clock
 from holdfast.errors import Conflict, NotFound
 from holdfast.jobs.job import Job, Outcome
 from holdfast.jobs.states import Change
 from holdfast.stores.adding import Adding
-from holdfast.stores.contract import Done, NewJob, RunRow, RunStep, Submission
+from holdfast.stores.contract import Done, NewJob, RunRow, RunStep, StepOfRun, Submission
 from holdfast.stores.statements import RowDict, encode_json
 from holdfast.workflows import definition as definitions
 from holdfast.workflows import states
-from holdfast.workflows.definition import Definition, StepDefinition
+from holdfast.workflows.definition import Definition
 from holdfast.workflows.partition import Items, task_name
 from holdfast.workflows.partition import decode as decode_partition
 from holdfast.workflows.partition import encode as encode_partition
-from holdfast.workflows.plan import Ended, NewTasks, Plan, StepRow, account, plan
+from holdfast.workflows.plan import Ended, Overview, Plan, Planning, Shape, StepRow, account, as_step, overview, plan
 from holdfast.workflows.states import STEP_STATES, WORKFLOW_STATES, StepState, WorkflowState
 
 MOST = 1000  # rows of one look
+SHAPES = 200  # definitions that are remembered
 decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
-decode_effects: Any = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class TaskEnd(Struct, frozen=True):
@@ -48,6 +48,10 @@ class TaskEnd(Struct, frozen=True):
 
 class Running(Adding):
     """Adds the verbs about runs."""
+
+    def __init__(self, instance: str, clock: Clock) -> None:
+        super().__init__(instance, clock)
+        self._shapes: dict[int, Shape] = {}
 
     # Looking
 
@@ -73,6 +77,32 @@ class Running(Adding):
         with self.work(write=False):
             params = {"workflow": workflow, "state": state, "before": before, "limit": limit}
             return [self._run_row(row) for row in self.rows("runs", params)]
+
+    def run_state(self, run: int) -> WorkflowState:
+        """For those who wait: without its steps."""
+        with self.lone():
+            for row in self.rows("run_head", {"id": run}):
+                return WorkflowState(row["state"])
+        raise NotFound(f"There is no run {run} in instance `{self.instance}`.")
+
+    def step_of_run(self, run: int, step: str) -> StepOfRun:
+        """What the tasks of a step are to be told, without reading the steps it has nothing to do with."""
+        with self.work(write=False):
+            for row in self.rows("run_head", {"id": run}):
+                shape = self._shape(run)
+                declared = shape.steps[step]
+                earlier = [name for phase, names in shape.phases.items() if phase < declared.phase for name in names]
+                known = self._steps_named(run, {step, *declared.after, *earlier})
+                params = definitions.merged(
+                    shape.definition.params,
+                    decode_object(row["params"]),
+                    declared.params,
+                    decode_object(row["step_params"]).get(step, {}),
+                    decode_object(row["published"]),
+                )
+                seen = {name: each.counts.state.value for name, each in known.items() if name != step}
+                return StepOfRun(shape.definition.name, row["trigger"], declared, known[step], params, seen)
+            raise NotFound(f"There is no run {run} in instance `{self.instance}`.")
 
     def tasks(self, run: int, step: str, after: int = 0, limit: int = MOST) -> Sequence[Job]:
         """The jobs of a step's tasks, in the order they were made; of a task that was retried the last one."""
@@ -151,7 +181,10 @@ class Running(Adding):
                 params = {"run": run, "name": step.name, "position": position}
                 self.run("add_step", {**params, "partition": encode_partition(step.partition).decode()})
             self._audit(wanted.actor, "submit", detail=f"{definition.name}/{wanted.trigger}")
-            self._advance(run, ())
+            head = self._locked_head(run)
+            fresh = [StepRow(step.name, step.partition) for step in definition.steps]
+            head = structs.replace(head, overview=overview(definition, fresh))
+            self._go_on(head, (), head.shape.phases[head.overview.phase])
             return self._run_by_id(run)
 
     def _submitted(self, wanted: Submission) -> dict[str, Any]:
@@ -180,6 +213,8 @@ class Running(Adding):
         for queue in dict.fromkeys(item.call.queue for item in done):
             items = [item for item in done if item.call.queue == queue]
             settled = self.settle_now(queue, items)
+            if self.adaptive:
+                self.count_successes([item for item in items if item.call.id in settled], 0)
             stale += len(items) - len(settled)
             for item in items:
                 if item.call.id in settled and item.call.run is not None:
@@ -207,102 +242,125 @@ class Running(Adding):
 
     def _advance(self, run: int, ends: Sequence[TaskEnd]) -> None:
         """Count what ended, and do what follows from it."""
-        found = self.rows("lock_run", {"id": run})
-        if not found:
-            return  # it was deleted, and its tasks are nobody's
-        row = self._run_row(found[0])
-        counted = account([step.counts for step in row.steps], counts_of(ends))
-        row = self._published(structs.replace(row, steps=_with_counts(row.steps, counted)), ends)
-        if WORKFLOW_STATES[row.state].done:
-            self._put_steps(row, [step.counts for step in row.steps], [])
-            return
-        made_items = {end.step for end in ends if end.makes_items}
-        planned = plan(row.definition, [step.counts for step in row.steps], row.ignore)
-        now = self.now()
-        self._put_steps(row, planned.steps, made_items)
-        self._put_run(row, planned, now)
-        self._make_tasks(row, planned, made_items)
+        for row in self.rows("lock_run", {"id": run}):  # none: it was deleted, and its tasks are nobody's
+            head = self._head(row)
+            if head.over:
+                self._count_only(head, ends)
+            else:
+                self._go_on(head, ends, dict.fromkeys(end.step for end in ends))
 
-    def _published(self, row: RunRow, ends: Sequence[TaskEnd]) -> RunRow:
-        """Params that tasks published, and other partitions they chose for steps that still sleep (F13)."""
-        published, steps = dict(row.published), {step.counts.name: step for step in row.steps}
-        told = [decode_effects(end.effects) for end in ends if end.effects]
-        for effects in told:
-            published.update(effects.get("publish", {}))
-            for name, partition in effects.get("repartition", {}).items():
-                step = steps.get(name)
-                if step is not None and step.counts.state is StepState.DORMANT:
-                    chosen = decode_partition(encode_json(partition))
-                    steps[name] = structs.replace(step, counts=structs.replace(step.counts, partition=chosen))
-        publication = row.publication + any(effects.get("publish") for effects in told)
-        return structs.replace(row, published=published, publication=publication, steps=tuple(steps.values()))
+    def _head(self, row: RowDict) -> "RunHead":
+        return RunHead(
+            id=row["id"],
+            trigger=row["trigger"],
+            shape=self._shape(row["id"]),
+            overview=Overview(**{name: row[name] for name in Overview.__struct_fields__}),
+            published=row["published"],
+            publication=row["publication"],
+            ignore=decode_names(row["ignore"]),
+            priority=row["priority"],
+            aborted=bool(row["aborted"]),
+            over=WORKFLOW_STATES[WorkflowState(row["state"])].done,
+        )
 
-    def _put_steps(self, row: RunRow, steps: Sequence[StepRow], made_items: Iterable[str]) -> None:
+    def _shape(self, run: int) -> Shape:
+        """A run's definition, read once: it never changes."""
+        shape = self._shapes.get(run)
+        if shape is None:
+            text = self.rows("definition_of", {"id": run})[0]["definition"]
+            shape = self._shapes[run] = Shape(definitions.decode(text))
+            while len(self._shapes) > SHAPES:
+                self._shapes.pop(next(iter(self._shapes)))
+        return shape
+
+    def _count_only(self, head: "RunHead", ends: Sequence[TaskEnd]) -> None:
+        """The run is over; what still ends is only counted."""
+        known = self._steps_named(head.id, {end.step for end in ends})
+        self._put_steps(head.id, known, account([step.counts for step in known.values()], counts_of(ends)))
+
+    def _go_on(self, head: "RunHead", ends: Sequence[TaskEnd], touched: Iterable[str]) -> None:
+        """Plan with the steps that were touched; others are read when the plan asks for them."""
+        touched = list(touched)
+        effects = [decode_object(end.effects) for end in ends if end.effects]
+        known = self._steps_named(
+            head.id, {*touched, *(name for each in effects for name in each.get("repartition", {}))}
+        )
+        while True:
+            before = {name: step.counts for name, step in known.items()}
+            now = {row.name: row for row in account(list(before.values()), counts_of(ends))}
+            now.update(_repartitioned(now, effects))
+            planned = Planning(head.shape, now, head.overview, head.ignore, before=before).made(touched)
+            if isinstance(planned, Plan):
+                break
+            known |= self._steps_named(head.id, planned.names)
+        head = _published(head, effects)
+        self._put_steps(head.id, known, planned.steps)
+        self._put_run(head, planned.overview)
+        self._make_tasks(head, planned, known, {end.step for end in ends if end.makes_items})
+
+    def _steps_named(self, run: int, names: Iterable[str]) -> dict[str, RunStep]:
+        params = {"run": run, "names": self.words(sorted(names))}
+        return {row["name"]: self._run_step(row) for row in self.rows("steps_named", params)}
+
+    def _put_steps(self, run: int, known: Mapping[str, RunStep], steps: Iterable[StepRow]) -> None:
         """Those that changed."""
-        stored = {
-            step.name: step for step in (self._run_step(each).counts for each in self.rows("steps", {"run": row.id}))
-        }
         now = self.time(self.now())
         for step in steps:
-            if step != stored[step.name]:
+            was = known[step.name].counts
+            if step != was:
                 values = {name: getattr(step, name) for name in COUNTS}
                 values |= {"state": step.state.value, "partition": encode_partition(step.partition).decode()}
-                began = step.state not in (StepState.DORMANT,) and stored[step.name].state is StepState.DORMANT
+                began = was.state is StepState.DORMANT and step.state is not StepState.DORMANT
                 ended = STEP_STATES[step.state].done
                 times = {"start_time": now if began else None, "end_time": now if ended else None}
-                self.run("put_step", {**values, **times, "run": row.id, "name": step.name})
-        for name in made_items:
-            cursor = next(step.cursor for step in row.steps if step.counts.name == name)
-            self.run("put_items", {"run": row.id, "name": name, "items_job": None, "cursor": cursor})
+                self.run("put_step", {**values, **times, "run": run, "name": step.name})
 
-    def _put_run(self, row: RunRow, planned: Plan, now: datetime) -> None:
-        ended = WORKFLOW_STATES[planned.state].done
+    def _put_run(self, head: "RunHead", seen: Overview) -> None:
+        now = self.time(self.now())
         self.run(
             "put_run",
             {
-                "id": row.id,
-                "state": planned.state.value,
-                "progress": planned.progress,
-                "published": encode_json(row.published).decode(),
-                "publication": row.publication,
-                "aborted": row.aborted,
-                "end_time": self.time(now) if ended else None,
-                "now": self.time(now),
+                **{name: getattr(seen, name) for name in Overview.__struct_fields__},
+                "id": head.id,
+                "state": seen.state.value,
+                "published": head.published,
+                "publication": head.publication,
+                "aborted": head.aborted,
+                "end_time": now if WORKFLOW_STATES[seen.state].done else None,
+                "now": now,
             },
         )
 
-    def _make_tasks(self, row: RunRow, planned: Plan, made_items: Iterable[str]) -> None:
-        jobs = [job for tasks in planned.tasks for job in self._task_jobs(row, planned, tasks)]
-        wanted = [name for name in planned.items if name in made_items or self._items_job(row, name) is None]
-        items = [self._task_job(row, row.definition.step(name), f"{name}.items", {"items": True}) for name in wanted]
-        for name, job in zip(wanted, self.insert(jobs + items)[len(jobs) :] if jobs or items else (), strict=True):
-            step = next(step for step in row.steps if step.counts.name == name)
-            self.run("put_items", {"run": row.id, "name": name, "items_job": job.id, "cursor": step.cursor})
-
-    def _items_job(self, row: RunRow, name: str) -> int | None:
-        return next(step.items_job for step in row.steps if step.counts.name == name)
-
-    def _task_jobs(self, row: RunRow, planned: Plan, tasks: NewTasks) -> list[NewJob]:
-        step = row.definition.step(tasks.step)
-        partition = next(each.partition for each in planned.steps if each.name == tasks.step)
-        return [
-            self._task_job(row, step, task_name(partition, step.name, index), {"index": index})
+    def _make_tasks(
+        self, head: "RunHead", planned: Plan, known: Mapping[str, RunStep], made_items: Iterable[str]
+    ) -> None:
+        partitions = {row.name: row.partition for row in planned.steps}
+        jobs = [
+            self._task_job(head, tasks.step, task_name(partitions[tasks.step], tasks.step, index), {"index": index})
+            for tasks in planned.tasks
             for index in range(tasks.first, tasks.first + tasks.count)
         ]
+        wanted = [name for name in planned.items if name in made_items or known[name].items_job is None]
+        items = [self._task_job(head, name, f"{name}.items", {"items": True}) for name in wanted]
+        added = self.insert(jobs + items) if jobs or items else ()
+        makers = dict(zip(wanted, added[len(jobs) :], strict=True))
+        for name in dict.fromkeys([*made_items, *wanted]):
+            maker = makers[name].id if name in makers else None
+            self.run("put_items", {"run": head.id, "name": name, "items_job": maker, "cursor": known[name].cursor})
 
-    def _task_job(self, row: RunRow, step: StepDefinition, task: str, told: Mapping[str, Any]) -> NewJob:
-        payload = {**told, "publication": row.publication}
+    def _task_job(self, head: "RunHead", step: str, task: str, told: Mapping[str, Any]) -> NewJob:
+        declared, definition = head.shape.steps[step], head.shape.definition
         return NewJob(
-            queue=step.queue or row.definition.queue,
-            job_type=f"{row.workflow}.{step.name}",
-            payload=encode_json(payload).decode(),
-            job_key=f"{row.trigger}:{task}",
-            priority=row.priority if step.priority is None else step.priority,
-            timeout=None if "items" in told else step.timeout,
+            queue=declared.queue or definition.queue,
+            job_type=f"{definition.name}.{step}",
+            payload=encode_json({**told, "publication": head.publication}).decode(),
+            job_key=f"{head.trigger}:{task}",
+            priority=head.priority if declared.priority is None else declared.priority,
+            timeout=None if "items" in told else declared.timeout,
             timeout_named=True,
-            retries=step.retries,
+            retries=declared.retries,
             retries_named=True,
-            run=row.id,
+            run=head.id,
         )
 
     def add_items(
@@ -313,85 +371,91 @@ class Running(Adding):
         How many more may be made now; None if this maker is not the one that is waited for any more.
         """
         with self.work():
-            found = self.rows("lock_run", {"id": run})
-            if not found or WORKFLOW_STATES[WorkflowState(found[0]["state"])].done:
-                return None
-            row = self._run_row(found[0])
-            before = next(each for each in row.steps if each.counts.name == step)
+            head = self._locked_head(run)
+            before = self._steps_named(run, [step])[step]
             counts = before.counts
-            if counts.state is not StepState.START or counts.created != produced or counts.all_created:
+            if head.over or counts.state is not StepState.START or counts.created != produced or counts.all_created:
                 return None
-            declared = row.definition.step(step)
-            names = [task_name(Items(), step, produced + at) for at in range(len(items))]
-            self.insert(
-                [
-                    self._task_job(row, declared, name, {"index": produced + at, "item": item})
-                    for at, (name, item) in enumerate(zip(names, items, strict=True))
-                ]
-            )
+            jobs = [
+                self._task_job(head, step, task_name(Items(), step, index), {"index": index, "item": item})
+                for index, item in enumerate(items, produced)
+            ]
+            if jobs:
+                self.insert(jobs)
             counts = structs.replace(
-                counts, created=counts.created + len(items), undone=counts.undone + len(items), all_created=last
+                counts, created=counts.created + len(jobs), undone=counts.undone + len(jobs), all_created=last
             )
             text = encode_json(cursor).decode() if cursor is not None else before.cursor
             self.run("put_items", {"run": run, "name": step, "items_job": before.items_job, "cursor": text})
-            self._put_steps(row, [counts], ())
+            self._put_steps(run, {step: before}, [counts])
             if last:
-                self._advance(run, ())
-            return declared.most_undone - counts.undone
+                self._go_on(head, (), [step])
+            return head.shape.steps[step].most_undone - counts.undone
+
+    def _locked_head(self, run: int) -> "RunHead":
+        for row in self.rows("lock_run", {"id": run}):
+            return self._head(row)
+        raise NotFound(f"There is no run {run} in instance `{self.instance}`.")
 
     # Acting
 
     def retry_run(self, run: int, actor: str) -> RunRow:
         """Undo what erred and run it again; what failed stays (F16)."""
         with self.work():
-            row = self._locked_run(run)
+            head, row = self._locked_head(run), self._run_by_id(run)
             if row.state is not WorkflowState.ERROR:
                 raise Conflict(f"{row.title} is `{row.state}`; only one that ended in `ERROR` is retried.")
-            again = states.retry([_as_step(row, step) for step in row.steps])
-            jobs: list[NewJob] = []
-            steps = []
-            for step, undone in zip(row.steps, again, strict=True):
-                counts = structs.replace(step.counts, state=undone.state)
-                if undone.state is not step.counts.state and step.counts.state is StepState.ERROR:
-                    erred = self._erred(row, step.counts.name)
-                    jobs += erred
-                    counts = structs.replace(counts, undone=len(erred), errors=0)
-                steps.append(structs.replace(step, counts=counts, items_job=None))
             self._audit(actor, "retry", detail=row.title)
-            row = structs.replace(row, steps=tuple(steps), state=WorkflowState.UNDONE, aborted=False)
-            for each in steps:
-                self.run("put_items", {"run": run, "name": each.counts.name, "items_job": None, "cursor": each.cursor})
-            self._put_steps(row, [step.counts for step in steps], ())
+            head = structs.replace(head, aborted=False)
+            known = {step.counts.name: structs.replace(step, items_job=None) for step in row.steps}
+            steps, jobs = self._undone_again(head, known)
+            for name, step in known.items():
+                self.run("put_items", {"run": run, "name": name, "items_job": None, "cursor": step.cursor})
             if jobs:
                 self.insert(jobs)
-            planned = plan(row.definition, [step.counts for step in steps], row.ignore)
-            self._put_steps(row, planned.steps, ())
-            self._put_run(row, planned, self.now())
-            self._make_tasks(row, planned, ())
+            planned = plan(row.definition, steps, row.ignore)
+            self._put_steps(run, known, planned.steps)
+            self._put_run(head, planned.overview)
+            self._make_tasks(head, planned, known, ())
             return self._run_by_id(run)
 
-    def _erred(self, row: RunRow, step: str) -> list[NewJob]:
-        """The erred tasks of a step as new jobs."""
-        declared, found = row.definition.step(step), []
-        for job in self.rows("erred_tasks", {"job_type": f"{row.workflow}.{step}", "run": row.id}):
+    def _undone_again(self, head: "RunHead", known: Mapping[str, RunStep]) -> tuple[list[StepRow], list[NewJob]]:
+        """The steps as they are after a retry, and their erred tasks as new jobs."""
+        jobs: list[NewJob] = []
+        steps: list[StepRow] = []
+        for step in states.retry([as_step(head.shape.steps[name], each.counts) for name, each in known.items()]):
+            was = known[step.name].counts
+            counts = structs.replace(was, state=step.state)
+            if was.state is StepState.ERROR:
+                erred = self._erred(head, step.name)
+                jobs += erred
+                counts = structs.replace(counts, undone=len(erred), errors=0)
+            steps.append(counts)
+        return steps, jobs
+
+    def _erred(self, head: "RunHead", step: str) -> list[NewJob]:
+        """The erred tasks of a step as new jobs (J11)."""
+        found = []
+        job_type = f"{head.shape.definition.name}.{step}"
+        for job in self.rows("erred_tasks", {"job_type": job_type, "run": head.id}):
             task = job["job_key"].rpartition(":")[2]
-            if not task.endswith(".items"):
-                told = {**decode_object(job["payload"]), "publication": row.publication}
-                found.append(structs.replace(self._task_job(row, declared, task, told), retry_of=job["id"]))
+            if task != f"{step}.items":
+                told = decode_object(job["payload"])
+                found.append(structs.replace(self._task_job(head, step, task, told), retry_of=job["id"]))
         return found
 
     def abort_run(self, run: int, actor: str) -> RunRow:
         """End everything of it that is not done (F16). Its jobs are aborted afterwards, one by one."""
         with self.work():
-            row = self._locked_run(run)
-            if WORKFLOW_STATES[row.state].done:
+            head, row = self._locked_head(run), self._run_by_id(run)
+            if head.over:
                 raise Conflict(f"{row.title} is `{row.state}` already: it cannot be aborted.")
-            ended = states.abort([_as_step(row, step) for step in row.steps])
-            steps = [structs.replace(step.counts, state=end.state) for step, end in zip(row.steps, ended, strict=True)]
             self._audit(actor, "abort", detail=row.title)
-            self._put_steps(row, steps, ())
-            planned = plan(row.definition, steps, row.ignore, may_create=False)
-            self._put_run(structs.replace(row, aborted=True), planned, self.now())
+            known = {step.counts.name: step for step in row.steps}
+            ended = states.abort([as_step(head.shape.steps[name], step.counts) for name, step in known.items()])
+            steps = [structs.replace(known[end.name].counts, state=end.state) for end in ended]
+            self._put_steps(run, known, steps)
+            self._put_run(structs.replace(head, aborted=True), overview(row.definition, steps))
         self.abort_tasks(run, actor)
         return self.run_by_id(run)
 
@@ -419,16 +483,26 @@ class Running(Adding):
     def delete_run(self, run: int, actor: str) -> None:
         """Forget a run that is done; its trigger stays used (F14)."""
         with self.work():
-            row = self._locked_run(run)
-            if not WORKFLOW_STATES[row.state].done:
+            head, row = self._locked_head(run), self._run_by_id(run)
+            if not head.over:
                 raise Conflict(f"{row.title} is `{row.state}`; only one that is done can be deleted. Abort it first.")
             self.run("drop_run", {"id": run})
             self._audit(actor, "delete", detail=row.title)
 
-    def _locked_run(self, run: int) -> RunRow:
-        for row in self.rows("lock_run", {"id": run}):
-            return self._run_row(row)
-        raise NotFound(f"There is no run {run} in instance `{self.instance}`.")
+
+class RunHead(Struct, frozen=True, kw_only=True):
+    """A run without its steps: what is needed whenever a task ends."""
+
+    id: int
+    trigger: str
+    shape: Shape
+    overview: Overview
+    published: str  # JSON
+    publication: int
+    ignore: tuple[str, ...]
+    priority: float
+    aborted: bool
+    over: bool
 
 
 COUNTS = ("created", "undone", "succeeded", "failed", "errors", "all_created")
@@ -450,25 +524,20 @@ def counts_of(ends: Sequence[TaskEnd]) -> list[Ended]:
     return found
 
 
-def _with_counts(steps: Sequence[RunStep], counts: Sequence[StepRow]) -> tuple[RunStep, ...]:
-    by_name = {each.name: each for each in counts}
-    return tuple(structs.replace(step, counts=by_name[step.counts.name]) for step in steps)
+def _published(head: RunHead, effects: Sequence[Mapping[str, Any]]) -> RunHead:
+    """With the params that tasks published (F13)."""
+    told = [each["publish"] for each in effects if each.get("publish")]
+    if not told:
+        return head
+    text = encode_json(definitions.merged(decode_object(head.published), *told)).decode()
+    return structs.replace(head, published=text, publication=head.publication + 1)
 
 
-def _as_step(row: RunRow, step: RunStep) -> states.Step:
-    counts = step.counts
-    declared = row.definition.step(counts.name)
-    return states.Step(
-        counts.name,
-        counts.state,
-        declared.after,
-        declared.phase,
-        declared.can_fail,
-        False,
-        counts.undone,
-        counts.succeeded,
-        counts.failed,
-        counts.errors,
-        counts.all_created,
-    )
-
+def _repartitioned(rows: Mapping[str, StepRow], effects: Sequence[Mapping[str, Any]]) -> dict[str, StepRow]:
+    """Steps that still sleep, with the partitions that tasks chose for them (F13)."""
+    found = {}
+    for each in effects:
+        for name, partition in each.get("repartition", {}).items():
+            if name in rows and rows[name].state is StepState.DORMANT:
+                found[name] = structs.replace(rows[name], partition=decode_partition(encode_json(partition)))
+    return found

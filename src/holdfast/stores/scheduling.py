@@ -203,10 +203,8 @@ class Scheduling(Running):
         text = None if after["removed"] else after["set_definition"] or after["declared_definition"]
         following = None
         if text is not None:
-            in_force = None if row["removed"] else row["set_definition"] or row["declared_definition"]
-            old = None if in_force is None else decode_definition(in_force)
             times = self.moment(row["next_time"]), self.moment(row["last_time"])
-            following = rules.changed_time(old, decode_definition(text), *times, now)
+            following = rules.changed_time(decode_definition(text), *times, now)
         params = {**after, "removed": bool(after["removed"]), "name": row["name"]}
         self.run("change_schedule", {**params, "next_time": self.time(following), "now": self.time(now)})
 

@@ -55,6 +55,8 @@ def _raised(call: Claimed, error: BaseException, seconds: float) -> Report:
         return _report(call, Aborted(call.actor, seconds))
     if call.why == "stopping":
         return _report(call, HandedBack(seconds))
+    if call.why == "crashed":
+        return _report(call, Lost())
     if isinstance(error, Snooze):
         return _report(call, Snoozed(error.delay, seconds))
     text = storable("".join(tracebacks.format_exception(type(error), error, _beyond_us(error)))[-LONGEST_TRACEBACK:])

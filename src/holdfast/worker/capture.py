@@ -26,6 +26,10 @@ class Capture(logging.Handler):
     def createLock(self) -> None:
         self.lock = None  # the notes have one, and a handler that a fork finds locked would stay so
 
+    def handle(self, record: logging.LogRecord) -> bool:
+        self.emit(record)
+        return True
+
     def install(self) -> None:
         """Also again: whoever configures logging anew takes all handlers away."""
         if self not in logging.root.handlers:

@@ -48,14 +48,16 @@ class Dispatch:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # re-entrant: a handler of signals, or a destructor, may log at any moment
+        self._sending = False
         self._unsent = Unwritten("")
         self._window_ends = 0.0
         self._sent = 0
         self._over = False
         self._cancelled = False
-        self._asking = threading.Lock()
+        self._asking = threading.RLock()
         self._number = 0
+        self._answers: dict[int, Reply] = {}
 
     def progress(self, call: Claimed, progress: Progress) -> None:
         with self._lock:
@@ -70,25 +72,23 @@ class Dispatch:
     def checkpoint(self, call: Claimed, text: str) -> None:
         with self._asking:
             self._number += 1
-            with self._lock:
-                self._send()  # in the order in which it was said
+            number = self._number
+            self._send_unsent()  # in the order in which it was said
             try:
-                self._wire.send(encode(Message(checkpoint=text, number=self._number)))
-                reply = self._wait_for(self._number)
+                self._send(Message(checkpoint=text, number=number))
+                reply = self._wait_for(number)
             except OSError as error:
                 raise Unavailable(f"Job {call.id}: its checkpoint cannot be sent to the worker: {error}.") from error
         if reply.error is not None:
             raise Unavailable(reply.error)
 
     def _wait_for(self, number: int) -> Reply:
-        """Answers to others are to checkpoints that nobody waits for any more."""
-        while True:
+        while number not in self._answers:
             frame = self._wire.receive()
             if frame is None:
                 raise ConnectionResetError("the worker is gone")
-            reply = self._heard(frame)
-            if reply is not None and reply.number == number:
-                return reply
+            self._hear(frame)
+        return self._answers.pop(number)
 
     def cancelled(self) -> bool:
         """Whether the worker has said so; while another thread waits for an answer, that one hears of it."""
@@ -96,18 +96,18 @@ class Dispatch:
             try:
                 with contextlib.suppress(OSError):
                     while (frame := self._wire.receive(wait=False)) is not None:
-                        self._heard(frame)
+                        self._hear(frame)
             finally:
                 self._asking.release()
         return self._cancelled
 
-    def _heard(self, frame: tuple[bytes, bytes]) -> Reply | None:
+    def _hear(self, frame: tuple[bytes, bytes]) -> None:
         body, kind = frame
-        if kind != MESSAGE:
-            return None
-        reply = decode_reply(body)
-        self._cancelled = self._cancelled or reply.cancelled
-        return reply
+        if kind == MESSAGE:
+            reply = decode_reply(body)
+            self._cancelled = self._cancelled or reply.cancelled
+            if reply.number:
+                self._answers[reply.number] = reply
 
     def _send_if_allowed(self) -> None:
         now = monotonic()
@@ -115,17 +115,30 @@ class Dispatch:
             self._window_ends, self._sent = now + WINDOW, 0
         if self._sent < MOST_MESSAGES:
             self._sent += 1
-            self._send()
+            self._send_unsent()
 
-    def _send(self) -> None:
-        unsent, self._unsent = self._unsent, Unwritten("")
-        if not self._over and (unsent.progress or unsent.lines):
-            lines = tuple((line.level, line.text, line.skipped) for line in unsent.lines)
-            with contextlib.suppress(OSError):  # the socket was closed by the handler, or this is a copy it forked
-                self._wire.send(encode(Message(unsent.progress, lines)))
+    def _send_unsent(self) -> None:
+        with self._lock:
+            if self._sending:
+                return  # it goes with the next ones
+            unsent, self._unsent = self._unsent, Unwritten("")
+            if not self._over and (unsent.progress or unsent.lines):
+                lines = tuple((line.level, line.text, line.skipped) for line in unsent.lines)
+                with contextlib.suppress(OSError):  # the socket was closed by the handler, or this is a copy it forked
+                    self._send(Message(unsent.progress, lines))
+
+    def _send(self, message: Message) -> None:
+        with self._lock:
+            if self._sending:
+                raise OSError("this interrupts the sending of another message")
+            self._sending = True
+            try:
+                self._wire.send(encode(message))
+            finally:
+                self._sending = False
 
     def close(self) -> None:
         """At the end of the call: send the rest, and nothing after that."""
         with self._lock:
-            self._send()
+            self._send_unsent()
             self._over = True

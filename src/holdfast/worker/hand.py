@@ -21,7 +21,7 @@ class Hand:
         self.count = 0
         self.attempts = 0
         self.stale = 0
-        self.limited = False  # there are queues with a limit, on which an end makes room
+        self.throttled = False  # there are queues with a limit or a throttler, on which an end makes room
         self._judge = judge
         self._lock = threading.Lock()
         self._leases: dict[int, int] = {}  # lease → jobs of it that are still in hand

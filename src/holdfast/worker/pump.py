@@ -14,8 +14,9 @@ from holdfast.clock import Clock, monotonic
 from holdfast.errors import Unavailable
 from holdfast.jobs.job import JobError
 from holdfast.jobs.states import HandedBack, Raised
-from holdfast.stores.contract import Claimed, Done, Note, Report, Store, Turn, TurnAnswer, Want
+from holdfast.stores.contract import Claimed, Done, Note, QueueRow, Report, Store, Turn, TurnAnswer, Want
 from holdfast.worker.hand import Hand
+from holdfast.worker.resting import Rests
 from holdfast.worker.scribe import Scribe
 from holdfast.worker.settings import FAREWELL, WorkerSettings
 
@@ -62,6 +63,8 @@ class Pump(threading.Thread):
         self._promote_at = 0.0
         self._closing = False
         self._queues: deque[str] = deque()
+        self._rows: list[QueueRow] = []
+        self._rests = Rests()
         self._generation = 0
         self._pending: tuple[list[Done], list[Report], list[int]] = ([], [], [])
         self._notes: list[Note] = []  # what the attempts that ended said last
@@ -144,8 +147,9 @@ class Pump(threading.Thread):
         self._pending[2].extend(ended)
         if self.worker.scribe.busy:
             self._notes += self.worker.scribe.take(done, reports)
-        if self.hand.limited and ended:
+        if self.hand.throttled and ended:
             self._called = True  # an end makes room under a limit
+            self._rests.end(None if reports else {item.call.queue for item in done})
 
     def _wants(self) -> tuple[list[Want], int]:
         """What to ask for: nothing while stopping, or when every queue was asked since somebody called."""
@@ -155,16 +159,25 @@ class Pump(threading.Thread):
         room = self.hand.reserve(BATCH)
         if room and (self._reread or not self._queues):
             self._read_queues()
-        if not room or not self._queues:
+        queues = self._next_queues(room) if room else []
+        if not queues:
             self.hand.release(room)
             return [], 0
-        count = min(len(self._queues), room)
-        share = room // count
-        free = max(0, (self.hand.free(room) + self._ending()) // count)
-        wants = [Want(self._queues[index], share, free) for index in range(count)]
-        self._queues.rotate(-count)
-        self._unasked = max(0, self._unasked - count)
-        return wants, room
+        share = room // len(queues)
+        free = max(0, (self.hand.free(room) + self._ending()) // len(queues))
+        return [Want(queue, share, free) for queue in queues], room
+
+    def _next_queues(self, room: int) -> list[str]:
+        """Those that were not asked since somebody called, but for full ones that rest; they are looked at after it."""
+        unasked = list(self._queues)[: self._unasked]
+        awake = self._rests.awake(unasked, monotonic())[:room]
+        passed = len(unasked) if len(awake) < room else unasked.index(awake[-1]) + 1
+        resting = self._rests.ends_of(set(unasked[:passed]) - set(awake))
+        if resting is not None:
+            self._look_again = resting if self._look_again is None else min(resting, self._look_again)
+        self._queues.rotate(-passed)
+        self._unasked = max(0, self._unasked - passed) if unasked else 0
+        return awake
 
     def _take_calls(self, now: float) -> None:
         """Reasons to look: somebody called, wrote, or it is time."""
@@ -179,6 +192,8 @@ class Pump(threading.Thread):
             self._reread = self._reread or self._polls % REREAD_EVERY == 0
         if self._look_again is not None and now >= self._look_again:
             self._called, self._look_again = True, None
+        if self._rests.is_time(now):
+            self._called = True
         if self._called:
             self._called = False
             self._unasked = max(1, len(self._queues))
@@ -187,7 +202,10 @@ class Pump(threading.Thread):
         self._reread = False
         wanted = self.worker.settings.queues
         rows = [row for row in self.store.queues() if not wanted or row.name in wanted]
-        self.hand.limited = any(row.throttle_limit >= 1 for row in rows)
+        self.hand.throttled = any(row.throttled for row in rows)
+        if rows != self._rows:
+            self._rows = rows
+            self._rests.end()
         if {row.name for row in rows} != set(self._queues):
             self._queues = deque(row.name for row in rows)
         self._unasked = len(self._queues)
@@ -211,6 +229,8 @@ class Pump(threading.Thread):
         if turn.promote:
             self._promote_at = now + min(worker.settings.poll, 3600.0 if answer.wake_in is None else answer.wake_in)
         if turn.wants:
+            asked = [want.queue for want in turn.wants]
+            self._rests.found(asked, answer.full, {call.queue for call in answer.claimed} if answer.full else set(), now)
             self._plan_next_look(turn, claimed, now)
         if finished:
             self._tell_of_room()
@@ -230,7 +250,7 @@ class Pump(threading.Thread):
 
     def _tell_of_room(self) -> None:
         """What ended made room, perhaps after another pump had looked for it."""
-        if self.hand.limited:
+        if self.hand.throttled:
             self._called = True
         for pump in self.worker.pumps:
             if pump is not self and pump.hungry:
@@ -240,8 +260,9 @@ class Pump(threading.Thread):
         """Until somebody wakes us, a job's time comes, or it is time to look without being told."""
         now = monotonic()
         until = [now + 1.0] if self.index else [self._poll_at]
-        if self._look_again is not None:
-            until.append(self._look_again)
+        for planned in (self._look_again, self._rests.next_look()):
+            if planned is not None:
+                until.append(planned)
         if self.index == 0 and not self.hungry:
             until.append(self._promote_at)
         timeout = 0.05 if self._closing or self.worker.stopping else max(0.0005, min(until) - now)

@@ -84,7 +84,7 @@ class Scribe:
         self._log_limit = log_limit
         self._clock = clock
         self._pid = os.getpid()
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = threading.Condition()  # re-entrant: a destructor may log while a line is being taken
         self._unwritten: dict[Key, Unwritten] = {}
         self._writing: dict[Key, Unwritten] = {}
         self._size = 0

@@ -76,7 +76,7 @@ class Worker:
         )
         self.runners: tuple[Runner, ...] = (self.loop, self.threads, self.processes)
         self.pumps: list[Pump] = []
-        self._run_memory = RunMemory(lambda run: self.store.run_by_id(run))
+        self._run_memory = RunMemory(lambda run, step: self.store.step_of_run(run, step))
         self._timeouts: dict[float | None, float | None] = {}  # one number for all jobs with the same
         self._woken = threading.Event()
         self._stopping = threading.Event()
@@ -351,17 +351,21 @@ class Worker:
             runner.start()
         sweeper = self._sweeper(self.store)
         self.join()
-        behind = False  # there are more times to fire, but first what was fired is run
         try:
+            sweeper.sweep(everything=True)
+            behind, swept = (
+                self._fire_due(),
+                True,
+            )  # behind: there are more times to fire, but first what was fired is run
             while True:
-                sweeper.sweep(everything=True)
-                behind = behind or self._fire_due()
                 call = self.claim_one()
                 if call is None:
-                    if not behind:
+                    if swept and not behind:
                         return self.hand.attempts
-                    behind = False
+                    sweeper.sweep(everything=True)
+                    behind, swept = self._fire_due(), True
                     continue
+                swept = False
                 if self.hand.attempts >= max_jobs:
                     self.store.exchange(Turn(self.id, reports=[attempt.handed_back(call)], ended_leases=[call.lease]))
                     raise Invalid(

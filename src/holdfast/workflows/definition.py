@@ -1,19 +1,25 @@
 """What a workflow is: its steps, what each comes after, and how it is cut into tasks (F1). A run keeps the definition it began with.
 
-`problems` tells everything that is wrong with a definition at once; `check` refuses it with all of that.
+- `findings` tells everything that is wrong with a definition at once, whatever values it was made with; `check`
+  refuses it with all of that.
 """
 
 import difflib
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct, field
 
 from holdfast.errors import Invalid
+from holdfast.jobs import payload as payloads
+from holdfast.jobs import retry as retries_
+from holdfast.jobs.names import INSTANCE_OR_QUEUE, LONGEST_NAME, LONGEST_TYPE
 from holdfast.workflows import graph
-from holdfast.workflows.partition import MOST_UNDONE, MOST_UNDONE_ITEMS, Items, Packs, Partition, Simple
+from holdfast.workflows import partition as partitions
+from holdfast.workflows.partition import MOST_UNDONE, MOST_UNDONE_ITEMS, Items, Partition, Simple, is_whole
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,200}")
 LONGEST_TRIGGER = 200
@@ -71,70 +77,198 @@ class Definition(Struct, frozen=True, kw_only=True):
         )
 
 
+class Finding(Struct, frozen=True):
+    """Something that is wrong, and where: in the field of a step (by its position), or of the workflow itself."""
+
+    step: int | None
+    field: str
+    text: str
+
+
 def problems(definition: Definition) -> list[str]:
     """Everything that is wrong with it, each as a sentence that begins with the place."""
-    found = [] if NAME.fullmatch(definition.name) else [_bad_name("workflow", definition.name)]
-    if not definition.steps:
-        found.append("steps: there are none; a workflow needs one at least")
-    names = [step.name for step in definition.steps]
-    for step in definition.steps:
-        found += [f"steps.{step.name}: {problem}" for problem in _step_problems(step, definition, names)]
-    found += [
-        f"steps.{name}: there are {names.count(name)} steps of this name"
-        for name in dict.fromkeys(names)
-        if names.count(name) > 1
+    return [
+        f"{found.field}: {found.text}"
+        if found.step is None
+        else f"steps.{definition.steps[found.step].name}.{found.field}: {found.text}"
+        for found in findings(definition)
     ]
-    circle = graph.cycle({step.name: step.after for step in definition.steps})
-    if circle:
-        found.append(f"steps: {' → '.join(circle)} is a circle; no step of it could ever start")
-    if definition.duration is not None and not definition.duration > 0:
-        found.append(f"duration: {definition.duration!r} must be seconds above 0")
+
+
+def findings(definition: Definition) -> list[Finding]:
+    """Everything that is wrong with it, in the order in which it is written."""
+    found = [Finding(None, *wrong) for wrong in _of_workflow(definition)]
+    phases = {step.name: step.phase for step in definition.steps if isinstance(step.name, str)}
+    seen: set[str] = set()
+    for at, step in enumerate(definition.steps):
+        found += [Finding(at, *wrong) for wrong in (*_of_name(step.name, definition.name), *_of_step(step))]
+        found += [Finding(at, "after", text) for text in _of_order(step, phases)]
+        if is_name(step.name) and step.name in seen:
+            found.append(Finding(at, "name", f"there is another step of the name `{step.name}`"))
+        elif is_name(step.name):
+            seen.add(step.name)
+    for circle in graph.cycles(_links(definition)):
+        told = " → ".join(circle)
+        found.append(Finding(None, "steps", f"{told} is a circle: each comes after the next, so none could ever start"))
     return found
 
 
-def _step_problems(step: StepDefinition, definition: Definition, names: list[str]) -> Iterator[str]:
-    if not NAME.fullmatch(step.name):
-        yield _bad_name("step", step.name)
-    for name in step.after:
-        if name not in names:
-            yield f"after `{name}`, which is no step of this workflow.{nearest(name, names)}"
-        elif any(other.name == name and other.phase > step.phase for other in definition.steps):
-            yield f"after `{name}`, which is in a later phase: phase {step.phase} ends before it could start"
-    if step.effort < 0 or step.effort != step.effort:
-        yield f"effort {step.effort!r} must be a number, 0 or more"
-    if step.max_undone is not None and step.max_undone < 1:
-        yield f"max_undone {step.max_undone!r} must be 1 or more"
-    if step.retries is not None and step.retries < 0:
-        yield f"retries {step.retries!r} must be 0 or more, or None for no limit"
-    if step.timeout is not None and not step.timeout > 0:
-        yield f"timeout {step.timeout!r} must be seconds above 0, or None for no limit"
-    if step.duration is not None and not step.duration > 0:
-        yield f"duration {step.duration!r} must be seconds above 0"
-    if (
-        isinstance(step.partition, Packs)
-        and step.partition.end is not None
-        and step.partition.end < step.partition.start - 1
-    ):
-        yield f"packs end at {step.partition.end}, before they start at {step.partition.start}"
+def _of_workflow(definition: Definition) -> Iterator[tuple[str, str]]:
+    if not is_name(definition.name):
+        yield "name", _bad_name(definition.name)
+    if not definition.steps:
+        yield "steps", "there are none; a workflow needs one at least"
+    yield from _wrong("priority", definition.priority, is_number, "a number")
+    yield from _wrong("unique_alive", definition.unique_alive, _is_flag, "true or false")
+    yield from _wrong("fail_fast", definition.fail_fast, _is_flag, "true or false")
+    yield from _wrong("queue", definition.queue, _is_queue, A_QUEUE)
+    yield from _wrong("duration", definition.duration, _or_none(_is_above_zero), "seconds above 0")
+    yield from _wrong("version", definition.version, _or_none(_is_text), "a text")
+    yield from _of_params(definition.params)
 
 
-def _bad_name(what: str, name: str) -> str:
-    return f"the name of the {what} is {name!r}; it may have letters, digits, _ and -, at most 200"
+def _of_name(name: Any, workflow: Any) -> Iterator[tuple[str, str]]:
+    if not is_name(name):
+        yield "name", _bad_name(name)
+    elif is_name(workflow) and len(f"{workflow}.{name}") > LONGEST_TYPE:
+        yield "name", f"its job type would be `{workflow}.{name}`, which is longer than {LONGEST_TYPE} characters"
+
+
+def _of_step(step: StepDefinition) -> Iterator[tuple[str, str]]:
+    yield from _wrong("after", step.after, _is_list_of_names, "names of steps")
+    yield from _wrong("phase", step.phase, _is_whole_from(0), "a whole number, 0 or more")
+    yield from partitions.problems(step.partition)
+    for name in ("can_fail", "can_ignore", "archive"):
+        yield from _wrong(name, getattr(step, name), _is_flag, "true or false")
+    yield from _wrong("effort", step.effort, lambda value: is_number(value) and value >= 0, "a number, 0 or more")
+    yield from _of_params(step.params)
+    yield from _wrong("max_undone", step.max_undone, _or_none(_is_whole_from(1)), "a whole number, 1 or more")
+    yield from _wrong("retries", step.retries, _or_none(_is_whole_from(0)), "a whole number, 0 or more, or none")
+    yield from _of_retry(step.retry)
+    yield from _wrong("timeout", step.timeout, _or_none(_is_above_zero), "seconds above 0, or none")
+    yield from _wrong("priority", step.priority, _or_none(is_number), "a number")
+    yield from _wrong("queue", step.queue, _or_none(_is_queue), A_QUEUE)
+    yield from _wrong("labels", step.labels, _is_list_of_names, "texts that are not empty")
+    yield from _wrong("handler", step.handler, _or_none(_is_text), "a text that is not empty")
+    yield from _wrong("duration", step.duration, _or_none(_is_above_zero), "seconds above 0")
+
+
+def _of_order(step: StepDefinition, phases: Mapping[str, Any]) -> Iterator[str]:
+    """Dependencies that cannot be; circles are looked for in all steps together."""
+    for name in _names(step):
+        if name not in phases:
+            yield f"`{name}` is no step of this workflow.{nearest(name, list(phases))}"
+        elif is_whole(phases[name]) and is_whole(step.phase) and phases[name] > step.phase:
+            yield f"`{name}` is in phase {phases[name]}, which starts when all of phase {step.phase} is done"
+
+
+def _links(definition: Definition) -> dict[str, list[str]]:
+    links: dict[str, list[str]] = {}
+    for step in definition.steps:
+        if isinstance(step.name, str):
+            links.setdefault(step.name, []).extend(_names(step))
+    return links
+
+
+def _names(step: StepDefinition) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(step.after)) if _is_list_of_names(step.after) else ()
+
+
+def _of_params(params: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(params, dict):
+        yield "params", f"is {params!r:.60}; give a table of names and values"
+        return
+    try:
+        payloads.dump(params, what="params")
+    except Invalid as refused:
+        yield "params", str(refused).removesuffix(".")
+
+
+def _of_retry(retry: Any) -> Iterator[tuple[str, str]]:
+    try:
+        retries_.decode(retry)
+    except (Invalid, TypeError) as refused:
+        yield "retry", str(refused).removesuffix(".")
+
+
+Check = Callable[[Any], bool]
+
+
+def _wrong(name: str, value: Any, check: Check, wanted: str) -> Iterator[tuple[str, str]]:
+    if not check(value):
+        yield name, f"is {value!r:.60}; give {wanted}"
+
+
+def _or_none(check: Check) -> Check:
+    return lambda value: value is None or check(value)
+
+
+def _is_whole_from(least: int) -> Check:
+    return lambda value: is_whole(value) and least <= value <= partitions.HIGHEST
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_above_zero(value: Any) -> bool:
+    return is_number(value) and value > 0
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_list_of_names(value: Any) -> bool:
+    return isinstance(value, tuple) and all(_is_text(each) for each in value)
+
+
+A_QUEUE = f"lower-case letters, words joined by single underscores, at most {LONGEST_NAME} characters"
+
+
+def _is_queue(value: Any) -> bool:
+    return isinstance(value, str) and bool(INSTANCE_OR_QUEUE.fullmatch(value)) and len(value) <= LONGEST_NAME
+
+
+def is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(NAME.fullmatch(value))
+
+
+def _bad_name(name: Any) -> str:
+    said = "there is none" if name is None else f"is {name!r:.60}"
+    return f"{said}; give letters, digits, _ and -, at most 200"
 
 
 def nearest(name: str, known: list[str]) -> str:
     """A hint at what was probably meant."""
-    near = difflib.get_close_matches(name, known, n=1)
+    near = difflib.get_close_matches(name, [each for each in known if isinstance(each, str)], n=1)
     return f" Did you mean `{near[0]}`?" if near else ""
 
 
 def check(definition: Definition, where: str = "") -> Definition:
     """The definition itself, or `Invalid` with everything that is wrong."""
-    found = problems(definition)
-    if found:
-        place = f" ({where})" if where else ""
-        raise Invalid(f"Workflow `{definition.name}`{place} cannot be: " + "; ".join(found) + ".")
+    refuse(problems(definition), definition.name, where)
     return definition
+
+
+def refuse(found: Sequence[str], name: Any, where: str = "") -> None:
+    """`Invalid` with everything that was found, if anything was."""
+    if found:
+        what = f"Workflow `{name}`" if is_name(name) else "This workflow"
+        place = f"{where}: {what[0].lower()}{what[1:]}" if where else what
+        reasons = [text.removesuffix(".") + ("" if text.endswith("?") else ".") for text in found]
+        if len(reasons) > 1:
+            place, reasons = (
+                f"{place} cannot be, for {len(found)} reasons",
+                [f"({at}) {text}" for at, text in enumerate(reasons, 1)],
+            )
+        else:
+            place = f"{place} cannot be"
+        raise Invalid(f"{place}: {' '.join(reasons)}")
 
 
 def check_trigger(trigger: Any) -> str:

@@ -1,32 +1,26 @@
-"""What can be said of step graphs without running them: cycles, and an order in which steps can be read."""
+"""What can be said of step graphs without running them: circles, and an order in which steps can be read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 
-def cycle(after: Mapping[str, Sequence[str]]) -> list[str] | None:
-    """The names along one cycle, the first one again at the end; None if there is none."""
-    state: dict[str, int] = {}  # 1: on the way, 2: done
+def cycles(after: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """Circles, each as the names along it and the first one again at the end; without one link of each there are none."""
+    found: list[list[str]] = []
+    path: dict[str, Iterator[str]] = {}  # the steps on the way, each with what is still to be looked at behind it
+    seen: set[str] = set()
     for first in after:
-        path: list[str] = []
-        todo: list[tuple[str, int]] = [(first, 0)]
-        while todo:
-            name, at = todo.pop()
-            if at == 0:
-                if state.get(name) == 2:
-                    continue
-                state[name] = 1
-                path.append(name)
-            following = [other for other in after.get(name, ()) if other in after]
-            if at < len(following):
-                todo.append((name, at + 1))
-                found = following[at]
-                if state.get(found) == 1:
-                    return [*path[path.index(found) :], found]
-                todo.append((found, 0))
-            else:
-                state[name] = 2
-                path.pop()
-    return None
+        following: str | None = first if first not in seen else None
+        while following is not None or path:
+            if following is None:
+                path.popitem()
+            elif following in path:
+                names = list(path)
+                found.append([*names[names.index(following) :], following])
+            elif following in after and following not in seen:
+                seen.add(following)
+                path[following] = iter(after[following])
+            following = next(path[next(reversed(path))], None) if path else None
+    return found
 
 
 def in_order(after: Mapping[str, Sequence[str]], phases: Mapping[str, int]) -> list[str]:

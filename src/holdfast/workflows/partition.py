@@ -2,8 +2,11 @@
 
 - Tasks of a step are numbered from 0 and named after the step: `calc`, `calc.shard-3`, `calc.pack-0`, `calc.item-41`.
 - A pack is an inclusive range, and the last one is cut: 0 to 925 by 100 are ten packs, the last one 900 to 925.
+- A first shard or pack above 0 is TasCreed's start id. Shards before it are left out, the others keep their index;
+  packs are only counted from it, their ranges say where they begin.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -13,6 +16,7 @@ from holdfast.errors import Invalid
 
 MOST_UNDONE = 50
 MOST_UNDONE_ITEMS = 1000
+HIGHEST = 2**63 - 1  # what both databases can count to
 
 
 class Simple(Struct, frozen=True, tag_field="kind", tag="simple"):
@@ -20,14 +24,10 @@ class Simple(Struct, frozen=True, tag_field="kind", tag="simple"):
 
 
 class Shards(Struct, frozen=True, tag_field="kind", tag="shards"):
-    """So many tasks, each knowing its index and how many there are."""
+    """So many tasks, each knowing its index and how many there are; only those from `first` on."""
 
     total: int
     first: int = 0
-
-    def __post_init__(self) -> None:
-        _check_whole(self.total, "shards", 0)
-        _check_whole(self.first, "the first shard", 0)
 
 
 class Packs(Struct, frozen=True, tag_field="kind", tag="packs"):
@@ -37,13 +37,6 @@ class Packs(Struct, frozen=True, tag_field="kind", tag="packs"):
     end: int | None
     size: int
     first: int = 0
-
-    def __post_init__(self) -> None:
-        _check_whole(self.start, "the start of packs")
-        _check_whole(self.size, "the size of a pack", 1)
-        _check_whole(self.first, "the first pack", 0)
-        if self.end is not None:
-            _check_whole(self.end, "the end of packs")
 
 
 class Items(Struct, frozen=True, tag_field="kind", tag="items"):
@@ -67,10 +60,32 @@ class Pack(Struct, frozen=True):
     end: int
 
 
-def _check_whole(value: Any, what: str, least: int | None = None) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
-        more = "" if least is None else f", {least} or more"
-        raise Invalid(f"{what[0].upper()}{what[1:]} is {value!r}; give a whole number{more}.")
+def problems(partition: Partition) -> Iterator[tuple[str, str]]:
+    """Everything that is wrong with its numbers: the field, and what is the matter with it."""
+    wrong: list[tuple[str, str]] = []
+    match partition:
+        case Shards(total, first):
+            wrong = [*_no_number("total", total, 0), *_no_number("first", first, 0)]
+            if not wrong and first > total:
+                wrong = [("first", f"is {first}, behind the last of {total} shards")]
+        case Packs(start, end, size, first):
+            ends = [] if end is None else _no_number("end", end)
+            wrong = [*_no_number("start", start), *ends, *_no_number("size", size, 1), *_no_number("first", first, 0)]
+            if not wrong and end is not None and end < start - 1:
+                wrong = [("end", f"is {end}, before the start at {start}")]
+    yield from wrong
+
+
+def _no_number(name: str, value: Any, least: int = -HIGHEST) -> list[tuple[str, str]]:
+    if is_whole(value) and least <= value <= HIGHEST:
+        return []
+    said = "there is none" if value is None else f"is {value!r:.60}"
+    more = f", {least} or more" if least >= 0 else " of 64 bits" if is_whole(value) else ""
+    return [(name, f"{said}; give a whole number{more}")]
+
+
+def is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def count(partition: Partition) -> int | None:
@@ -78,8 +93,8 @@ def count(partition: Partition) -> int | None:
     match partition:
         case Simple():
             return 1
-        case Shards(total):
-            return total
+        case Shards(total, first):
+            return max(0, total - first)
         case Packs(start, end, size):
             return None if end is None else max(0, -(-(end - start + 1) // size))
         case Items():
@@ -112,14 +127,14 @@ def pack_of(partition: Partition, index: int) -> Pack | None:
 
 
 def of(shards: Any = None, packs: Any = None, items: Any = None) -> Partition:
-    """From the arguments of a step; `Invalid` for more than one of them."""
+    """From the arguments of a step; `Invalid` for more than one of them, and for numbers that cannot be."""
     given = [name for name, value in (("shards", shards), ("packs", packs), ("items", items)) if value is not None]
     if len(given) > 1:
         raise Invalid(f"A step has {' and '.join(given)}; it takes one of them.")
     if shards is not None:
-        return Shards(shards)
+        return _checked(Shards(shards), f"shards={shards!r}")
     if packs is not None:
-        return _packs(packs)
+        return _checked(_packs(packs), f"packs={packs!r}")
     return Simple() if items is None else Items()
 
 
@@ -129,6 +144,13 @@ def _packs(packs: Any) -> Packs:
     except (TypeError, ValueError):
         raise Invalid(f"packs={packs!r}; give (start, end, size), with end None if they never end.") from None
     return Packs(start, end, size)
+
+
+def _checked(partition: Partition, given: str) -> Partition:
+    wrong = [f"{name} {text}" for name, text in problems(partition)]
+    if wrong:
+        raise Invalid(f"{given}: {'; '.join(wrong)}.")
+    return partition
 
 
 encode = msgspec.json.Encoder().encode

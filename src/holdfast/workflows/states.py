@@ -207,16 +207,24 @@ def settle(steps: Sequence[Step], fail_fast: bool = False) -> list[Step]:
     now = {step.name: step for step in steps}
     moved = True
     while moved:
-        moved = False
-        open_to = open_phase(list(now.values()))
-        erred = {step.phase for step in now.values() if step.result is Result.ERROR} if fail_fast else set[int]()
-        for step in list(now.values()):
+        # What has started is decided before anything begins: an error that is known cuts its phase (F9).
+        moved = _moved(now, fail_fast, begun=True) or _moved(now, fail_fast, begun=False)
+    return [now[step.name] for step in steps]
+
+
+def _moved(now: dict[str, Step], fail_fast: bool, begun: bool) -> bool:
+    """One move of each step that has begun, or that has not; whether there was any."""
+    open_to = open_phase(list(now.values()))
+    erred = {step.phase for step in now.values() if step.state is StepState.ERROR} if fail_fast else set[int]()
+    moved = False
+    for step in list(now.values()):
+        if begun is not (step.state is StepState.DORMANT):
             dependencies = [now[name].result for name in step.after]
             to = next_state(step, dependencies, step.phase <= open_to, step.phase in erred)
             if to is not step.state:
                 now[step.name] = move(step, to)
                 moved = True
-    return [now[step.name] for step in steps]
+    return moved
 
 
 def open_phase(steps: Sequence[Step]) -> int:
@@ -269,10 +277,11 @@ def progress(steps: Sequence[tuple[Step, float, int | None]]) -> float:
     total = sum(effort for _, effort, _ in steps)
     if not total:
         return 1.0 if all(step.done for step, _, _ in steps) else 0.0
-    return round(sum(effort * _share(step, tasks) for step, effort, tasks in steps) / total, 4)
+    return round(sum(effort * share(step, tasks) for step, effort, tasks in steps) / total, 4)
 
 
-def _share(step: Step, tasks: int | None) -> float:
+def share(step: Step, tasks: int | None) -> float:
+    """How much of a step is done, from 0 to 1."""
     if step.result is Result.SUCCESS:
         return 1.0
     done = step.succeeded + step.failed + step.errors

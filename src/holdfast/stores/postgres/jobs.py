@@ -544,9 +544,10 @@ class PostgresStore(SqlStore):
         tasks = [item for item in turn.done if item.call.run is not None]
         if tasks:
             with self.work():
+                self.write_notes(turn.notes)
                 stale = self.finish_tasks(tasks)
                 done = [item for item in turn.done if item.call.run is None]
-                answer = self.exchange(structs.replace(turn, done=done))
+                answer = self.exchange(structs.replace(turn, done=done, notes=()))
                 return structs.replace(answer, stale=answer.stale + stale)
         throttled = [want for want in turn.wants if self.queue_row(want.queue).throttled]
         with self._translated(), self.connection.lock:

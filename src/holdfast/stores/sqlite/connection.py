@@ -9,7 +9,7 @@ import contextlib
 import os
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ import apsw
 
 from holdfast.clock import monotonic, sleep
 from holdfast.errors import Unavailable
+from holdfast.stores.contract import News
 
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.glusterfs", "lustre"}
@@ -34,6 +35,7 @@ class Connection:
         self.lock = threading.RLock()
         self.depth = 0
         self.broken: str | None = None
+        self.watchers: list[Callable[[News], None]] = []  # told by whoever shares this connection
         self._closing = False
         self._inode = 0
         self.database: Any = self._open()  # apsw's own types leave every value open

@@ -25,7 +25,7 @@ from holdfast.stores.migrate import Migrations
 from holdfast.stores.sql import SqlStore
 from holdfast.stores.sqlite.connection import Connection, explained
 from holdfast.stores.sqlite.lent import Lent
-from holdfast.stores.sqlite.watch import FileWatch
+from holdfast.stores.sqlite.watch import FileWatch, MemoryWatch
 from holdfast.stores.statements import FIRST_OPTION, RowDict, decode_any, encode_json
 
 STATEMENTS = queryfile.load("holdfast.stores.sqlite")
@@ -55,6 +55,7 @@ class SqliteStore(SqlStore):
         self._owned = connection is None
         self._filled: dict[tuple[str, str], str] = {}
         self._listeners_due = False
+        self._news: list[News] = []  # to be told after the commit
         self._data_version = 0
         self._queues_version = 0
         self._cursor = self.connection.database.cursor()
@@ -215,6 +216,15 @@ class SqliteStore(SqlStore):
             self._listeners_due = False
             for listener in tuple(self.listeners):
                 listener()
+            news, self._news = self._news, []
+            for wake in tuple(self.connection.watchers) if news else ():
+                for each in news:
+                    wake(each)
+
+    def tell(self, news: News) -> None:
+        """Workers on this connection hear it after the commit; others see that the file changes."""
+        self._news.append(news)
+        self.announce(())
 
     def announce(self, queues: Sequence[str]) -> None:
         self._listeners_due = True
@@ -225,6 +235,8 @@ class SqliteStore(SqlStore):
             yield self.connection.database
 
     def watch(self, wake: Callable[[News], None]) -> Watch:
+        if self.connection.in_memory:
+            return MemoryWatch(self.connection.watchers, wake)
         return FileWatch(self.path, lambda: wake(News.ANYTHING))
 
     def lock_path(self) -> str | None:
@@ -407,9 +419,10 @@ class SqliteStore(SqlStore):
         tasks = [item for item in turn.done if item.call.run is not None]
         if tasks:
             with self.work():
+                self.write_notes(turn.notes)
                 stale = self.finish_tasks(tasks)
                 done = [item for item in turn.done if item.call.run is None]
-                answer = self.exchange(structs.replace(turn, done=done))
+                answer = self.exchange(structs.replace(turn, done=done, notes=()))
                 return structs.replace(answer, stale=answer.stale + stale)
         with self.work():
             self.write_notes(turn.notes)

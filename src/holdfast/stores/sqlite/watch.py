@@ -9,6 +9,8 @@ import sys
 import threading
 from collections.abc import Callable
 
+from holdfast.stores.contract import News
+
 IN_MODIFY, IN_CREATE, IN_NONBLOCK, IN_CLOEXEC = 0x2, 0x100, 0o4000, 0o2000000
 EVENT = struct.Struct("iIII")
 POLL = 0.05  # seconds between looks where there is no inotify
@@ -21,15 +23,13 @@ class FileWatch:
         self._path = path
         self._wake = wake
         self._stop_reader, self._stop_writer = os.pipe()
-        self._inotify = -1 if path == ":memory:" else _inotify(os.path.dirname(os.path.abspath(path)))
+        self._inotify = _inotify(os.path.dirname(os.path.abspath(path)))
         self._thread = threading.Thread(target=self._run, name="holdfast-watch", daemon=True)
-        if path != ":memory:":
-            self._thread.start()
+        self._thread.start()
 
     def close(self) -> None:
         os.write(self._stop_writer, b"x")
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.join()
         for descriptor in (self._stop_reader, self._stop_writer, self._inotify):
             if descriptor >= 0:
                 with contextlib.suppress(OSError):
@@ -59,6 +59,17 @@ class FileWatch:
                 if seen is not None and now != seen:
                     self._wake()
                 seen = now
+
+
+class MemoryWatch:
+    """Hears what is told on the one connection that a database in memory has: there is no file to watch."""
+
+    def __init__(self, watchers: list[Callable[[News], None]], wake: Callable[[News], None]) -> None:
+        self._watchers, self._wake = watchers, wake
+        watchers.append(wake)
+
+    def close(self) -> None:
+        self._watchers.remove(self._wake)
 
 
 def _inotify(folder: str) -> int:

@@ -15,12 +15,6 @@ on conflict (queue) do update set tokens = excluded.tokens, update_time = exclud
 -- The living workers, and what each can run.
 select id, queues, every_queue, types, concurrency, stopping from {worker} where gone is null order by id;
 
--- name: used
--- The factors of everything held or waiting in the queue: from the leases of single jobs, and from the rows under the others.
-select coalesce((select sum(factor) from {lease} where queue = :queue and factor is not null), 0) + coalesce((
-  select sum(j.throttle_factor) from {lease} l cross join unnest(l.ids) i (id) join {queue_table} j on j.id = i.id
-  where l.queue = :queue and l.factor is null and j.situation in ('held', 'waiting')), 0) as used;
-
 -- name: usage
 -- What the leases say: how much each pool of the queue uses and how many jobs each worker has. Where a lease lacks the numbers, its rows are counted.
 select worker, pool, sum(factor) filter (where queue = :queue and not (factor is null or (:keyed and pool is null))) as used,

@@ -24,9 +24,18 @@ select * from {run} where id = :id;
 -- name: run_of
 select * from {run} where workflow = :workflow and trigger = :trigger;
 
+-- name: run_head
+-- Without the definition, which may be long and never changes.
+select id, trigger, state, params, step_params, published, publication, ignore, priority, progress, aborted, phase, phase_undone, phase_erred, undone,
+  started, failed, erred from {run} where id = :id;
+
 -- name: lock_run
 -- Who advances a run has it alone until it commits.
-select * from {run} where id = :id for update;
+select id, trigger, state, params, step_params, published, publication, ignore, priority, progress, aborted, phase, phase_undone, phase_erred, undone,
+  started, failed, erred from {run} where id = :id for update;
+
+-- name: definition_of
+select definition from {run} where id = :id;
 
 -- name: runs
 -- Newest first.
@@ -35,6 +44,9 @@ select * from {run} where (:workflow::text is null or workflow = :workflow) and 
 
 -- name: steps
 select * from {step} where run = :run order by position;
+
+-- name: steps_named
+select * from {step} where run = :run and name = any(:names::text[]);
 
 -- name: put_step
 update {step} set state = :state, partition = :partition, created = :created, undone = :undone, succeeded = :succeeded, failed = :failed, errors = :errors,
@@ -46,7 +58,8 @@ where run = :run and name = :name;
 update {step} set items_job = :items_job, cursor = :cursor where run = :run and name = :name;
 
 -- name: put_run
-update {run} set state = :state, progress = :progress, published = :published, publication = :publication, aborted = :aborted, end_time = :end_time,
+update {run} set state = :state, progress = :progress, phase = :phase, phase_undone = :phase_undone, phase_erred = :phase_erred, undone = :undone,
+  started = :started, failed = :failed, erred = :erred, published = :published, publication = :publication, aborted = :aborted, end_time = :end_time,
   update_time = :now where id = :id;
 
 -- name: tasks

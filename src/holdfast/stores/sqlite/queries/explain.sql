@@ -3,21 +3,29 @@
 select 1;
 
 -- name: place_of
--- Which of the tables beside the rows knows the job.
-select case
+-- Which of the tables beside the rows knows the job, and behind what it stands aside.
+select (select lane from {aside} where id = :id) as lane, case
   when exists (select 1 from {undecided} where job_type = :job_type and id = :id) then 'undecided'
   when exists (select 1 from {ready} where queue = :queue and major = :major and minor = :minor and id = :id) then 'ready'
   when exists (select 1 from {waiting} where wake_time = :wake_time and id = :id) then 'waiting'
-  when exists (select 1 from {parked} where job_type = :job_type and id = :id) then 'parked' end as place;
+  when exists (select 1 from {parked} where job_type = :job_type and id = :id) then 'parked'
+  when exists (select 1 from {aside} where id = :id) then 'aside' end as place;
 
 -- name: line_before
 -- Who stands before a job in the claim order, from the head on.
-select id, job_type, throttle_factor from {ready} where queue = :queue and (major, minor, id) < (:major, :minor, :id)
+select id, job_type, throttle_factor, major, minor from {ready} where queue = :queue and (major, minor, id) < (:major, :minor, :id)
 order by major, minor, id limit :limit;
 
+-- name: line_before_by_key
+-- As line_before, with the value of a key in the payload.
+select r.*, (select payload -> :path from {queue_table} where id = r.id) as value from (
+  select id, job_type, throttle_factor, major, minor from {ready} where queue = :queue and (major, minor, id) < (:major, :minor, :id)
+  order by major, minor, id limit :limit) r
+order by major, minor, id;
+
 -- name: limit_users
--- The jobs that use the limit of a queue.
-select j.id from (select value as id from {lease}, json_each(ids) where queue = :queue) i join {queue_table} j on j.id = i.id
+-- The jobs that use the limit of a queue, or a pool of its throttler.
+select j.id from (select value as id from {lease}, json_each(ids) where queue = :queue and (:pool is null or pool = :pool)) i join {queue_table} j on j.id = i.id
 where j.situation in ('held', 'waiting') and j.throttle_factor > 0 limit :limit;
 
 -- name: leases_in_hand

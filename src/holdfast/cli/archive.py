@@ -1,0 +1,118 @@
+"""`holdfast archive`: move what is old there now, write it to a file, let go of what is too old."""
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.cli.command import Call, command
+from holdfast.cli.output import say, say_json
+from holdfast.errors import Invalid
+
+AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|min|h|d)?")
+UNITS = {None: 1, "s": 1, "min": 60, "h": 3600, "d": 86400}
+OF_EXPORT = ("--job-type", "--queue", "--since", "--until", "--attempts")
+
+
+def add_to(root: typer.Typer) -> None:
+    command(root, "archive")(archive)
+
+
+def archive(
+    call: Call,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="AGE", help="Move jobs that ended so long ago: 3600, 90min, 12h, 7d.  [archive_after]")
+    ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(metavar="AGE", help="Let go of archived jobs that ended longer ago, for ever.  [archive_keep]"),
+    ] = None,
+    export: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Move nothing; write the archive to FILE as JSON lines, `-` is standard output, FILE.parquet is Parquet."),
+    ] = None,
+    job_type: Annotated[str | None, typer.Option(help="With --export: only jobs of this type.")] = None,
+    queue: Annotated[str | None, typer.Option(help="With --export: only jobs of this queue.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="With --export: only jobs that ended then or later.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="With --export: only jobs that ended before.")] = None,
+    attempts: Annotated[bool, typer.Option("--attempts", help="With --export: every job with its attempts.")] = False,
+) -> None:
+    """Move jobs that ended a while ago to the archive, without waiting for a worker to do it; or export the archive."""
+    if export is None:
+        given = (job_type, queue, since, until, attempts or None)
+        for flag in (flag for flag, value in zip(OF_EXPORT, given, strict=True) if value is not None):
+            raise Invalid(f"{flag} says what to export. Add --export FILE, or leave it out.")
+        _move(call, _seconds(older_than, "--older-than"), _seconds(keep, "--keep"))
+        return
+    for flag in (flag for flag, value in (("--older-than", older_than), ("--keep", keep)) if value is not None):
+        raise Invalid(f"{flag} beside --export: exporting neither moves nor removes anything. Do one after the other.")
+    _export(call, export, job_type, queue, _time(since, "--since"), _time(until, "--until"), attempts)
+
+
+def _move(call: Call, older_than: float | None, keep: float | None) -> None:
+    from holdfast.cli import instance
+    from holdfast.cli.progress import counting
+
+    with instance.existing(call.settings()) as app:
+        after = app.archive_after if older_than is None else older_than
+        limit = app.archive_keep if keep is None else keep
+        if keep is not None and keep < after:
+            raise Invalid(f"--keep {keep:g} s is shorter than the {after:g} s after which jobs are archived: both count from a job's end.")
+        with counting("archived") as count:
+            moved = _all(lambda: app.store.archive(after), count)
+        with counting("let go of") as count:
+            forgotten = 0 if limit is None else _all(lambda: app.store.forget(limit), count)
+    if call.json:
+        say_json({"moved": moved, "forgotten": forgotten})
+        return
+    gone = "" if limit is None else f" Jobs let go of: {forgotten}."
+    say(f"Jobs moved to the archive: {moved}.{gone}")
+
+
+def _all(lot: Callable[[], int], count: Callable[[int], None]) -> int:
+    """Lot after lot, until one is empty."""
+    total = 0
+    while done := lot():
+        total += done
+        count(total)
+    return total
+
+
+def _export(call: Call, file: str, *wanted: Any) -> None:
+    from holdfast.cli import exporting, instance
+    from holdfast.cli.progress import counting
+    from holdfast.stores.contract import ArchivePage
+
+    *filters, attempts = wanted
+    with instance.existing(call.settings()) as app, counting("exported") as count:
+        exported = exporting.export(app.store, file, ArchivePage(*filters), attempts, count)
+    if file == exporting.STANDARD_OUTPUT:
+        return
+    if call.json:
+        say_json({"exported": exported, "file": file})
+    else:
+        say(f"Jobs written to {file}: {exported}.")
+
+
+def _seconds(text: str | None, flag: str) -> float | None:
+    """A number of seconds, or one with its unit."""
+    if text is None:
+        return None
+    found = AGE.fullmatch(text.strip())
+    if found is None:
+        raise Invalid(f"{flag} is {text!r}; write seconds, or a number with its unit: 90min, 12h, 7d.")
+    return float(found[1]) * UNITS[found[2]]
+
+
+def _time(text: str | None, flag: str) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise Invalid(f"{flag} is {text!r}; write a time as 2026-12-24T18:00:00Z.") from error
+    if found.tzinfo is None:
+        raise Invalid(f"{flag} is {text!r}, without a time zone; write 2026-12-24T18:00:00Z for UTC, or an offset as +02:00.")
+    return found

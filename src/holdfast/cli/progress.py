@@ -1,0 +1,17 @@
+"""How far a long command has come, told on a terminal's standard error and nowhere else."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+
+@contextmanager
+def counting(done: str) -> Iterator[Callable[[int], None]]:
+    """Gives what is to be called with the number of jobs so far; `done` is what happened to them."""
+    out = Console(stderr=True, highlight=False)
+    if not out.is_terminal:
+        yield lambda count: None
+        return
+    with out.status("Begins …") as status:
+        yield lambda count: status.update(f"{count:,} jobs {done}")

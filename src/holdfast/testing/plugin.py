@@ -1,0 +1,25 @@
+"""The fixture that pytest has where Holdfast is installed."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from holdfast.testing.rehearsal import Rehearsal
+from holdfast.testing.rehearsal import rehearse as rehearsed
+
+
+@pytest.fixture
+def rehearse() -> Iterator[Callable[..., Rehearsal]]:
+    """Give your Holdfast app an empty database and a movable clock for this test: `jobs = rehearse(shop.app)`.
+
+    Then `jobs.run_until_idle()`, `jobs.clock.advance(60)`, `jobs.assert_enqueued(shop.send, {"to": "ada"})`.
+    Without an app there is a new one, `jobs.app`. With `url=` it is another database than one in memory.
+    """
+    with ExitStack() as stack:
+
+        def begin(*given: Any, **named: Any) -> Rehearsal:
+            return stack.enter_context(rehearsed(*given, **named))
+
+        yield begin

@@ -1,0 +1,86 @@
+"""W3 under fire: what every claim transaction itself has seen is the proof, not a look now and then.
+
+A trigger on the leases runs inside each transaction that claims from a limited queue. It writes down what the held and
+waiting rows then use, how much of it was just taken, and the limit in force. The claim has the queue's lock until it
+commits, so nobody can add to that sum before; whatever else happens meanwhile only takes from it.
+"""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.faults.fleet import Worker, make_app, until
+from tests.invariants import check_invariants
+from tests.raw_sql import RawSql
+
+JOBS, WORKERS, KILLS = 20_000, 4, 8
+FACTORS = (0, 0.1, 0.25, 0.3, 1, 1, 1.5, 2, 3.7, 6)
+LIMITS = (20, 40)
+IN_USE = "situation in ('held', 'waiting')"
+RECORD = f"""insert into {{witness}} (used, taken, throttle_limit)
+select (select sum(throttle_factor) from {{queue:work}} where {IN_USE}), TAKEN, coalesce(set_limit, declared_limit) from {{queue}} where name = 'work'"""
+
+
+def bear_witness(sql: RawSql) -> None:
+    """From now on every claim leaves a record of its own."""
+    sql(f"create index {sql.instance}_in_use on {{queue:work}} (throttle_factor) where {IN_USE}")
+    if not sql.postgres:
+        sql("create table {witness} (used real, taken real, throttle_limit real)")
+        record = RECORD.replace("TAKEN", "new.factor")
+        sql(f"create trigger {{witness_lease}} after insert on {{lease}} begin {record}; end")
+        return
+    sql("create table {witness} (used float8, taken float8, throttle_limit float8)")
+    record = RECORD.replace("TAKEN", "(select sum(factor) from taken)")
+    body = f"begin {record}; return null; end"
+    sql(f"create function {{witness_claim}}() returns trigger language plpgsql as $$ {body} $$")
+    sql(
+        "create trigger witness after insert on {lease} referencing new table as taken for each statement "
+        "execute function {witness_claim}()"
+    )
+
+
+@pytest.mark.claim("W3", "R1")
+def test_no_claim_lifts_a_queue_above_its_limit_whoever_is_killed(url: str, instance: str, tmp_path: Path) -> None:
+    luck = random.Random(20261115)
+    with make_app(url, instance) as app:
+        app.limit("work", LIMITS[-1])
+        nap = app.job_types["nap"]
+        app.enqueue_many(
+            [
+                nap.using(throttle_factor=luck.choice(FACTORS), priority=luck.randrange(3)).new(seconds=luck.choice((0, 0, 0.01)))
+                for _ in range(JOBS)
+            ]
+        )
+        sql = RawSql(url, instance)
+        bear_witness(sql)
+        fleet = [Worker(url, tmp_path / "worker.log", name=instance, concurrency=60) for _ in range(WORKERS)]
+        try:
+            for stage in sorted(luck.sample(range(JOBS // 20, JOBS - JOBS // 10), KILLS)):
+                until(lambda stage=stage: started(sql) >= stage, what=f"{stage} jobs have started")
+                victim = luck.randrange(WORKERS)
+                fleet[victim].kill()
+                fleet[victim] = Worker(url, tmp_path / "worker.log", name=instance, concurrency=60)
+                app.limit("work", luck.choice(LIMITS))
+            until(lambda: not sql("select 1 from {queue:work} where state <> 'final' limit 1"), what="all jobs are final")
+        finally:
+            for worker in fleet:
+                worker.process.kill()
+                worker.process.wait(30)
+        records = sql("select * from {witness}")
+        ends = sql("select outcome, count(*) as count from {queue:work} group by outcome")
+        lost = sql.value("select count(*) as count from {attempt} where outcome = 'lost'")
+        sql.close()
+    above = [row for row in records if row["taken"] and row["used"] > row["throttle_limit"] * (1 + 1e-9)]
+    assert above == []
+    assert ends == [{"outcome": "success", "count": JOBS}]
+    assert lost > 0, "nobody was killed with a job in hand"
+    full = {limit: max(row["used"] for row in records if row["throttle_limit"] == limit) for limit in LIMITS}
+    assert all(full[limit] > limit - 1 for limit in LIMITS), f"the limits were never reached: {full}"
+    check_invariants(url, instance)
+
+
+def started(sql: RawSql) -> int:
+    """Attempts that were claimed one by one: each has had a lease of its own."""
+    last: int = sql.value("select coalesce(max(id), 0) as last from {lease}")
+    return last
