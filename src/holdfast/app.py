@@ -12,13 +12,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import structs
 
 from holdfast.clock import EPOCH, Clock, monotonic, sleep
-from holdfast.compose import Run, Workflow
+from holdfast.compose import Run, Workflow, submission
 from holdfast.declare import JobType, Queue, new_job, number
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.jobs import payload as payloads
@@ -39,10 +40,10 @@ from holdfast.version import VERSION
 from holdfast.worker.around import Around, check_around, wrapped
 from holdfast.worker.handler import LEVELS, Handler
 from holdfast.worker.settings import WorkerSettings
-from holdfast.workflows.definition import NAME, Definition
+from holdfast.workflow_files import read_definition
+from holdfast.workflows.definition import NAME, Definition, nearest, problems
 
 ORDERS = ("priority", "schedule")
-AroundT = TypeVar("AroundT", bound=Around)
 TIMING = ("cron", "zone", "every", "at", "start", "end", "misfire")
 ENGINE_TABLE = re.compile(r"[a-z]+(_[a-z]+)*__")  # of this or any other instance
 
@@ -209,7 +210,7 @@ class App:
             payload_limit=self.payload_limit,
         )
 
-    def around(self, function: AroundT) -> AroundT:
+    def around(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Wrap every attempt: a generator function that takes the job and yields once, while the handler runs.
 
         What the handler raises is raised at the `yield`. Several nest, the first one declared outermost. A plain one
@@ -250,9 +251,37 @@ class App:
         made = self._workflows[name] = Workflow(self, definition)
         return made
 
+    def load_workflow(self, path: str | Path, handlers: Mapping[str, Callable[..., Any]]) -> Workflow:
+        """Declare a workflow that a JSON, TOML or YAML file defines; `handlers` gives each step its function (F1).
+
+        A step's function is found by the name of the step, or by the handler that its definition names.
+        """
+        definition = read_definition(path)
+        if definition.name in self._workflows:
+            raise Conflict(f"Workflow `{definition.name}` is declared twice in this app. Give one of them another name.")
+        lacking = [step.name for step in definition.steps if step.name not in handlers and step.handler not in handlers]
+        if lacking:
+            raise Invalid(
+                f"{path}: no function for {', '.join(f'`{name}`' for name in lacking)}. Give one for each step: handlers={{'{lacking[0]}': …}}."
+            )
+        made = self._workflows[definition.name] = Workflow(self, definition)
+        for step in definition.steps:
+            made.handle(step.name, handlers[step.name] if step.name in handlers else handlers[step.handler or ""])
+        return made
+
     def workflow_run(self, name: str, trigger: str) -> Run:
         """The run of a workflow that this trigger made; `NotFound` if there is none."""
         return Run(self, self.store.run_of(name, trigger))
+
+    def submit(self, name: str, trigger: str, params: Mapping[str, Any] | None = None, **request: Any) -> Run:
+        """Submit a workflow by name, also one that another program declares; `NotFound` if nobody has."""
+        declared = self._workflows.get(name)
+        if declared is not None:
+            return declared.submit(trigger, params, **request)
+        stored = self.store.workflows()
+        if name not in stored:
+            raise NotFound(f"There is no workflow `{name}` in instance `{self.name}`.{nearest(name, list(stored))}")
+        return Run(self, self.store.submit(submission(stored[name], trigger, params, **request)))
 
     def workflow_runs(self, name: str | None = None, *, state: str | None = None, limit: int = 50) -> list[Run]:
         """Runs, newest first."""
@@ -313,6 +342,9 @@ class App:
         )
         if self._schedules:
             store.declare_schedules(list(self._schedules.values()))
+        sound = [each.definition for each in self._workflows.values() if not problems(each.definition)]
+        if sound:
+            store.declare_workflows(sound)
         self._stored = dict(store.types())
         self._registered = True
 

@@ -19,7 +19,7 @@ from holdfast.stores.contract import RunRow, RunStep, Store, Submission
 from holdfast.workflows import definition as definitions
 from holdfast.workflows import partition as partitions
 from holdfast.workflows.definition import Definition, StepDefinition
-from holdfast.workflows.states import WORKFLOW_STATES, StepState, TaskState, WorkflowState
+from holdfast.workflows.states import STEP_STATES, WORKFLOW_STATES, StepState, TaskState, WorkflowState
 from holdfast.workflows.task import Published, Task, TaskContext
 
 LOT = 500  # items stored at a time
@@ -144,30 +144,41 @@ class Workflow:
         actor: str = "app",
     ) -> "Run":
         """A new run, or the one that this trigger has made before (F14). Everything wrong with it is told at once."""
-        definition = self.definition
-        problems = definitions.problems(definition)
-        problems += [
-            f"steps.{name}: has no function in this app" for name in self._steps if name not in self._functions
-        ]
-        problems += list(request_problems(definition, steps or {}, ignore))
-        if problems:
-            raise Invalid(f"Workflow `{self.name}` cannot run: " + "; ".join(problems) + ".")
-        payloads.dump(dict(params or {}), what="params")
-        payloads.dump({name: dict(each) for name, each in (steps or {}).items()}, what="steps")
-        wanted = Submission(
-            definition=definition,
-            trigger=definitions.check_trigger(trigger),
-            params=dict(params or {}),
-            step_params={name: dict(each) for name, each in (steps or {}).items()},
-            ignore=tuple(ignore),
-            priority=definition.priority if priority is None else number(priority, "priority"),
-            actor=actor,
-        )
+        lacking = [f"steps.{name}: has no function in this app" for name in self._steps if name not in self._functions]
+        wanted = submission(self.definition, trigger, params, steps, ignore, priority, actor, lacking)
         return Run(self.app, self.app.store.submit(wanted))
 
     def run(self, trigger: str) -> "Run":
         """The run that this trigger made."""
         return Run(self.app, self.app.store.run_of(self.name, trigger))
+
+
+def submission(
+    definition: Definition,
+    trigger: str,
+    params: Mapping[str, Any] | None = None,
+    steps: Mapping[str, Mapping[str, Any]] | None = None,
+    ignore: Sequence[str] = (),
+    priority: float | None = None,
+    actor: str = "app",
+    lacking: Sequence[str] = (),
+) -> Submission:
+    """What is to be stored; `Invalid` with everything that is wrong with the definition and with the request."""
+    asked = {name: dict(each) for name, each in (steps or {}).items()}
+    problems = [*definitions.problems(definition), *lacking, *request_problems(definition, asked, ignore)]
+    if problems:
+        raise Invalid(f"Workflow `{definition.name}` cannot run: " + "; ".join(problems) + ".")
+    payloads.dump(dict(params or {}), what="params")
+    payloads.dump(asked, what="steps")
+    return Submission(
+        definition=definition,
+        trigger=definitions.check_trigger(trigger),
+        params=dict(params or {}),
+        step_params=asked,
+        ignore=tuple(ignore),
+        priority=definition.priority if priority is None else number(priority, "priority"),
+        actor=actor,
+    )
 
 
 def request_problems(
@@ -280,6 +291,10 @@ class StepView:
     @property
     def state(self) -> StepState:
         return self._step.counts.state
+
+    @property
+    def done(self) -> bool:
+        return STEP_STATES[self.state].done
 
     @property
     def created(self) -> int:

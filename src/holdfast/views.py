@@ -97,6 +97,22 @@ SCHEDULE_STORED = (
 )
 FIRING = ("schedule", "count", "time", "fire_time", "job", "duplicate", "actor")
 STATUSES = ("pending", "running", "failed", "completed", "dead")
+RUN = (
+    "id",
+    "workflow",
+    "trigger",
+    "state",
+    "progress",
+    "aborted",
+    "params",
+    "ignore",
+    "priority",
+    "create_time",
+    "update_time",
+    "end_time",
+)
+STEP = ("state", "created", "undone", "succeeded", "failed", "errors", "all_created")
+STEP_TIMES = ("start_time", "end_time")
 WORKER = (
     "id",
     "name",
@@ -185,3 +201,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, tuple | list) else msgspec.to_builtins(value)
+
+
+def run(row: Any) -> Shape:
+    """A run of a workflow with its steps."""
+    return _shape(row, RUN) | {"steps": {each.counts.name: run_step(each) for each in row.steps}}
+
+
+def run_step(step: Any) -> Shape:
+    """A step of a run, with its tasks in numbers."""
+    return _shape(step.counts, STEP) | _shape(step, STEP_TIMES)

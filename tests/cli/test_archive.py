@@ -154,9 +154,7 @@ def test_parquet_without_pyarrow_is_refused_with_the_cure(
     assert not list(tmp_path.glob("jobs.parquet*"))
 
 
-def test_parquet_has_a_column_for_each_name(
-    cli: Call, shop: App, url: str, ended: list[int], tmp_path: Path
-) -> None:
+def test_parquet_has_a_column_for_each_name(cli: Call, shop: App, url: str, ended: list[int], tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     shop.store.archive(-1)
     file = tmp_path / "jobs.parquet"

@@ -12,8 +12,8 @@ from holdfast.clock import MovableClock
 from holdfast.jobs.breaker import SPARE, Breaker, BreakerState
 from holdfast.jobs.job import Answer, Outcome, State
 from holdfast.jobs.retry import encode
-from holdfast.jobs.states import Raised, Waited
-from holdfast.stores.contract import Done, Filter, Report, Store, Want
+from holdfast.jobs.states import Moved, Raised, Waited
+from holdfast.stores.contract import Done, Filter, Report, Store, Turn, Want
 from tests.by_hand import WorkerByHand, add, declare, error
 from tests.raw_sql import RawSql
 
@@ -592,6 +592,33 @@ def test_the_adaptive_policy_runs_a_real_outage_to_its_end(app: Make, clock: Mov
     assert [job.refresh().result for job in jobs] == list(range(20))
     before = [(moment - start).total_seconds() for moment in calls if moment < up_from]
     assert before == [0, 0, 0, 30, 60, 90]  # a run of three, and then one probe at a time
+
+
+def test_tasks_of_a_workflow_are_counted_too(app: Make) -> None:
+    holdfast = app()
+    report = holdfast.workflow("report")
+
+    @report.step(shards=3, retry=Adaptive())
+    def calc(task: Any) -> None: ...
+
+    report.submit(trigger="x")
+    holdfast.run_until_idle()
+
+    assert [(each.job_type, each.successes) for each in holdfast.breakers()] == [("report.calc", 3)]
+
+
+def test_a_job_in_error_that_is_only_moved_takes_nothing_from_the_budget(store: Store, clock: MovableClock) -> None:
+    adaptive(store, breaker=1000)
+    worker = WorkerByHand(store)
+    moved = add(store, time_windows=("00:00-00:10",))
+    worker.fail(worker.claim_one())
+    clock.advance(3600)
+    store.exchange(Turn(worker.id, promote=True))
+    before = breaker_of(store).retries
+    store.report([Report(moved.id, Moved())])
+
+    assert store.get(moved.id).state is State.ERROR
+    assert breaker_of(store).retries == before == 1
 
 
 def test_many_workers_at_once_choose_one_probe(store: Store, clock: MovableClock) -> None:

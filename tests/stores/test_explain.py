@@ -466,42 +466,48 @@ class TestThrottlers:
         assert (told.reason, told.details["throttler"]) == (Reason.REFUSED, "fair")
         assert "not admitted yet by `fair`, the throttler of queue `mail`" in told.text
 
-    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-    @given(data=some.data())
+    @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(
+        throttler=some.sampled_from(
+            [None, share("region", {"eu": 3, "us": 4}), per_key("region", 3), rate(1, per=1, burst=3)]
+        ),
+        limit=some.sampled_from([0, 3, 5]),
+        wanted=some.lists(
+            some.tuples(some.sampled_from([0, 0.5, 1, 2, 3]), some.sampled_from(["eu", "us"]), some.integers(1, 3)),
+            min_size=1,
+            max_size=12,
+        ),
+    )
     def test_what_is_said_is_what_a_claim_does(
-        self, store: Store, instance: str, clock: MovableClock, data: some.DataObject
+        self,
+        store: Store,
+        instance: str,
+        clock: MovableClock,
+        throttler: Throttler | None,
+        limit: float,
+        wanted: list[tuple[float, str, int]],
     ) -> None:
         """Nothing starts that was held back, and what is left after a claim with room for all is held back."""
-        throttler = data.draw(some.sampled_from(THROTTLERS))
-        throttled(store, instance, throttler, data.draw(some.sampled_from([0, 3, 5])))
-        factors = data.draw(some.lists(some.sampled_from([0, 0.5, 1, 2, 3]), min_size=1, max_size=12))
-        regions = [data.draw(some.sampled_from(["eu", "us"])) for _ in factors]
+        throttled(store, instance, throttler, limit)
         jobs = [
-            add(
-                store,
-                payload=f'{{"region":"{region}"}}',
-                throttle_factor=factor,
-                priority=data.draw(some.integers(1, 3)),
-            ).id
-            for factor, region in zip(factors, regions, strict=True)
+            add(store, payload=f'{{"region":"{region}"}}', throttle_factor=factor, priority=priority).id
+            for factor, region, priority in wanted
         ]
-        worker = join(store, concurrency=100)
-        left = set(jobs)
-        for _ in range(3):
-            before = {job: why(store, job).reason for job in left}
-            answer = store.exchange(Turn(worker, types=("send",), wants=[Want("mail", 100, 100)], promote=True))
-            started = {call.id for call in answer.claimed}
-            left -= started
-            assert {before[job] for job in started} <= STARTS
-            assert STARTS.isdisjoint(why(store, job).reason for job in left)
-            clock.advance(1)
-        for job in jobs:
-            store.abort(job, "ann")
-        store.end_old_aborts(-1)
-        store.lose(worker)
-
-
-THROTTLERS = [None, share("region", {"eu": 3, "us": 4}), per_key("region", 3), rate(1, per=1, burst=3)]
+        worker, left = join(store, concurrency=100), set(jobs)
+        try:
+            for _ in range(3):
+                before = {job: why(store, job).reason for job in left}
+                answer = store.exchange(Turn(worker, types=("send",), wants=[Want("mail", 100, 100)], promote=True))
+                started = {call.id for call in answer.claimed}
+                left -= started
+                assert {before[job] for job in started} <= STARTS
+                assert STARTS.isdisjoint(why(store, job).reason for job in left)
+                clock.advance(1)
+        finally:
+            for job in jobs:
+                store.abort(job, "ann")
+            store.end_old_aborts(-1)
+            store.lose(worker)
 
 
 def throttled(store: Store, instance: str, throttler: Throttler | None, limit: float = 0) -> None:

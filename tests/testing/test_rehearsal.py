@@ -155,6 +155,8 @@ def test_a_failed_assertion_lists_what_was_enqueued_instead_the_nearest_first(jo
 def test_a_misspelt_option_is_no_failed_assertion(jobs: Rehearsal) -> None:
     with pytest.raises(Invalid, match="unknown option 'proirity'"):
         jobs.assert_enqueued("send", proirity=5)
+    with pytest.raises(Invalid, match="assert_not_enqueued"):
+        jobs.assert_enqueued("send", count=0)
 
 
 def crashing(app: App, way: str, **options: Any) -> Any:

@@ -321,6 +321,14 @@ def test_what_cannot_be_an_around_is_refused_where_it_is_declared(holdfast: App)
         holdfast.around(too_many)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_handler_knows_its_job_without_arounds_too(holdfast: App, way: str) -> None:
+    job = handled(holdfast, way, lambda _: current_job().id).enqueue()
+    holdfast.run_until_idle()
+
+    assert job.refresh().result == job.id
+
+
 def test_an_app_without_arounds_has_its_handlers_as_they_are(holdfast: App) -> None:
     send = handled(holdfast, "thread", lambda _: None)
     assert holdfast.handlers == {"send": send.handler}

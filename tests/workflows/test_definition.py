@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from holdfast import Invalid
@@ -190,6 +190,7 @@ FIELDS = [field for field in StepDefinition.__struct_fields__ if field != "parti
 
 
 @pytest.mark.claim("F1")
+@settings(deadline=None)
 @given(some.lists(some.dictionaries(some.sampled_from(FIELDS), ANYTHING), max_size=4), ANYTHING)
 def test_whatever_a_definition_is_made_of_it_is_told_and_never_raised(steps: list[dict[str, Any]], other: Any) -> None:
     made = tuple(StepDefinition(**{"name": "a", **facts}) for facts in steps)
@@ -224,12 +225,12 @@ def test_params_of_a_later_source_win() -> None:
 
 def test_a_step_is_found_by_its_name_or_the_nearest_is_named() -> None:
     assert workflow(step("prepare")).step("prepare").name == "prepare"
-    with pytest.raises(Invalid, match="has no step `prepaer`. Did you mean `prepare`?"):
+    with pytest.raises(Invalid, match=r"has no step `prepaer`\. Did you mean `prepare`\?"):
         workflow(step("prepare")).step("prepaer")
 
 
 @pytest.mark.claim("F14")
-@pytest.mark.parametrize("trigger", ["", "a/b", "x" * 201, None, 5])
+@pytest.mark.parametrize("trigger", ["", "a/b", "x" * 201, None, 5, "a\0b", "\ud800"])
 def test_a_trigger_is_a_short_text_without_a_slash(trigger: Any) -> None:
     assert definitions.check_trigger("2026-11-15 ü") == "2026-11-15 ü"
     with pytest.raises(Invalid, match="trigger="):

@@ -23,7 +23,8 @@ def add_to(root: typer.Typer) -> None:
 def archive(
     call: Call,
     older_than: Annotated[
-        str | None, typer.Option(metavar="AGE", help="Move jobs that ended so long ago: 3600, 90min, 12h, 7d.  [archive_after]")
+        str | None,
+        typer.Option(metavar="AGE", help="Move jobs that ended so long ago: 3600, 90min, 12h, 7d.  [archive_after]"),
     ] = None,
     keep: Annotated[
         str | None,
@@ -31,12 +32,19 @@ def archive(
     ] = None,
     export: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Move nothing; write the archive to FILE as JSON lines, `-` is standard output, FILE.parquet is Parquet."),
+        typer.Option(
+            metavar="FILE",
+            help="Move nothing; write the archive to FILE as JSON lines, `-` is standard output, FILE.parquet is Parquet.",
+        ),
     ] = None,
     job_type: Annotated[str | None, typer.Option(help="With --export: only jobs of this type.")] = None,
     queue: Annotated[str | None, typer.Option(help="With --export: only jobs of this queue.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="With --export: only jobs that ended then or later.")] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="With --export: only jobs that ended before.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="With --export: only jobs that ended then or later.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="With --export: only jobs that ended before.")
+    ] = None,
     attempts: Annotated[bool, typer.Option("--attempts", help="With --export: every job with its attempts.")] = False,
 ) -> None:
     """Move jobs that ended a while ago to the archive, without waiting for a worker to do it; or export the archive."""
@@ -59,7 +67,9 @@ def _move(call: Call, older_than: float | None, keep: float | None) -> None:
         after = app.archive_after if older_than is None else older_than
         limit = app.archive_keep if keep is None else keep
         if keep is not None and keep < after:
-            raise Invalid(f"--keep {keep:g} s is shorter than the {after:g} s after which jobs are archived: both count from a job's end.")
+            raise Invalid(
+                f"--keep {keep:g} s is shorter than the {after:g} s after which jobs are archived: both count from a job's end."
+            )
         with counting("archived") as count:
             moved = _all(lambda: app.store.archive(after), count)
         with counting("let go of") as count:
@@ -114,5 +124,7 @@ def _time(text: str | None, flag: str) -> datetime | None:
     except ValueError as error:
         raise Invalid(f"{flag} is {text!r}; write a time as 2026-12-24T18:00:00Z.") from error
     if found.tzinfo is None:
-        raise Invalid(f"{flag} is {text!r}, without a time zone; write 2026-12-24T18:00:00Z for UTC, or an offset as +02:00.")
+        raise Invalid(
+            f"{flag} is {text!r}, without a time zone; write 2026-12-24T18:00:00Z for UTC, or an offset as +02:00."
+        )
     return found

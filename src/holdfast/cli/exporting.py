@@ -86,7 +86,9 @@ def opened(file: str, attempts: bool) -> Iterator[Sink]:
     except BaseException as error:
         partial.unlink(missing_ok=True)
         if isinstance(error, OSError):  # the disk is full, or the name is a folder's
-            raise HoldfastError(f"{file} could not be written: {error.strerror}. What was there is as it was.") from error
+            raise HoldfastError(
+                f"{file} could not be written: {error.strerror}. What was there is as it was."
+            ) from error
         raise
 
 

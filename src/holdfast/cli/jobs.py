@@ -205,7 +205,7 @@ def complete(
     from holdfast.cli import instance
 
     text = sys.stdin.read() if result == "-" else result
-    value = None if text is None else _json(text, "The result", "'{\"ok\": true}'")
+    value = None if text is None else read_json(text, "The result", "'{\"ok\": true}'")
     with instance.existing(call.settings()) as app:
         _tell_answered(call, app.complete(**_which(which), result=value, actor=instance.actor()))
 
@@ -271,7 +271,7 @@ def retry(call: Call, job: Id) -> None:
 
 
 def _arguments(text: str) -> dict[str, Any]:
-    found = _json(text, "The payload", '\'{"name": "value"}\'')
+    found = read_json(text, "The payload", '\'{"name": "value"}\'')
     if not isinstance(found, dict):
         raise Invalid(
             f"The payload is {text.strip()[:40]!r}; it must be a JSON object, the names and values of the arguments."
@@ -279,7 +279,7 @@ def _arguments(text: str) -> dict[str, Any]:
     return found
 
 
-def _json(text: str, what: str, example: str) -> Any:
+def read_json(text: str, what: str, example: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError) as error:

@@ -21,7 +21,7 @@ from msgspec import Struct, structs
 
 from holdfast.jobs.job import AttemptEnd, State
 from holdfast.jobs.retry import Adaptive
-from holdfast.jobs.states import NEVER_RETRIED, Change, Decided, Happening, Moved, Raised, named_time
+from holdfast.jobs.states import NEVER_RETRIED, Change, Decided, Happening, Moved, Raised, Rescheduled, named_time
 
 HALF_LIFE = 60.0  # seconds after which a success or a retry counts half in the budget
 SPARE = 10.0  # retries that are always granted: a type with few jobs must be able to retry, too
@@ -149,7 +149,7 @@ def _is_failure(change: Change) -> bool:
 
 def _is_retry(change: Change, happening: Happening) -> bool:
     waits_in_error = change.place_time is not None and change.steps[-1].state is State.ERROR
-    return waits_in_error and not isinstance(happening, Moved)
+    return waits_in_error and not isinstance(happening, Moved | Rescheduled)
 
 
 def retry_after(happening: Happening, now: datetime) -> datetime | None:

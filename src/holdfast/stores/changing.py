@@ -61,7 +61,9 @@ class Changing(Breaking):
         reports = self._heed_aborts(reports)
         now, types = self.now(), self._read_types()
         self._read_queues()  # their order as it is now: hints are placed by it
-        told = {row.job_type for report in reports if (row := locked.get(report.job_id)) and self.tells(report.happening)}
+        told = {
+            row.job_type for report in reports if (row := locked.get(report.job_id)) and self.tells(report.happening)
+        }
         before = self.lock_breakers(told | set(counted)) if told else {}
         breakers = dict(before)
         changes: list[Change | None] = []

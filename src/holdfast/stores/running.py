@@ -53,6 +53,23 @@ class Running(Adding):
         super().__init__(instance, clock)
         self._shapes: dict[int, Shape] = {}
 
+    # Declaring
+
+    def declare_workflows(self, declared: Sequence[Definition]) -> None:
+        """Store what the code declares, if it differs from what is stored."""
+        known = self.workflows()
+        new = [each for each in declared if known.get(each.name) != each]
+        if new:
+            with self.work():
+                for each in sorted(new, key=lambda definition: definition.name):
+                    params = {"name": each.name, "definition": definitions.encode(each)}
+                    self.run("put_workflow", {**params, "now": self.time(self.now())})
+
+    def workflows(self) -> Mapping[str, Definition]:
+        """Every workflow that some code has declared, by name."""
+        with self.lone():
+            return {row["name"]: definitions.decode(row["definition"]) for row in self.rows("workflows")}
+
     # Looking
 
     def run_of(self, workflow: str, trigger: str) -> RunRow:

@@ -83,6 +83,8 @@ class Rehearsal:
         With `count` there must be exactly so many. `options` are those of `using`, and `queue`, `state`, `status` and
         `outcome`; `delay` is counted from when the job was enqueued.
         """
+        if count is not None and count < 1:
+            raise Invalid(f"count={count!r}: give a whole number, 1 or more; for none there is assert_not_enqueued.")
         wanted = Wanted(job_type, payload, options)
         jobs = self._all()
         found = [job for job in jobs if not wanted.differences(job)]

@@ -31,6 +31,11 @@ class Judge:
         self._answer = answer
         self._asked: set[int] = set()
 
+    @property
+    def busy(self) -> bool:
+        """Not everything that it was asked about from other processes is answered."""
+        return bool(self._asked)
+
     def wants(self, report: Report) -> bool:
         """An error of a type whose retry handler is here, and that may be retried at all."""
         happening = report.happening

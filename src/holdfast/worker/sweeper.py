@@ -128,12 +128,13 @@ class Sweeper(threading.Thread):
         pulse = self.store.pulse()
         if pulse.strays:
             self._say(self.store.recover_strays(), "Jobs recovered from workers that are gone")
-        if pulse.overdue_in is not None and pulse.overdue_in <= 0:
+        overdue = pulse.overdue_in is not None and pulse.overdue_in <= 0
+        if overdue:
             self.store.end_overdue()
         if pulse.aborts:
             self.store.end_old_aborts(ABORT_PATIENCE)
         shut = pulse.shut and self.store.shut() > 0
-        if pulse.undecided:
+        if pulse.undecided or overdue:
             self._ask_judge(list(self.store.undecided(self._types)))
         if pulse.tripped:
             self.park_tripped()

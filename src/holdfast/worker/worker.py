@@ -352,7 +352,7 @@ class Worker:
         sweeper = self._sweeper(self.store)
         self.join()
         try:
-            sweeper.sweep(everything=True)
+            self._sweep_all(sweeper)
             behind, swept = (
                 self._fire_due(),
                 True,
@@ -362,7 +362,7 @@ class Worker:
                 if call is None:
                     if swept and not behind:
                         return self.hand.attempts
-                    sweeper.sweep(everything=True)
+                    self._sweep_all(sweeper)
                     behind, swept = self._fire_due(), True
                     continue
                 swept = False
@@ -377,6 +377,19 @@ class Worker:
                 runner.stop()
             self._end_notes()
             self._leave()
+
+    def _sweep_all(self, sweeper: Sweeper) -> None:
+        """Sweep, and wait for retry handlers that were asked about what it found."""
+        sweeper.sweep(everything=True)
+        busy = True
+        while busy:
+            busy = self.judge.busy
+            _, reports, _ = self.hand.take_finished()
+            if reports:
+                self.store.exchange(Turn(self.id, reports=reports))
+            elif busy:
+                self._woken.wait(0.05)
+                self._woken.clear()
 
     def _fire_due(self) -> bool:
         """Fire schedules; True if some have so many times behind them that they are not done."""

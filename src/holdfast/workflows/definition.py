@@ -23,6 +23,7 @@ from holdfast.workflows.partition import MOST_UNDONE, MOST_UNDONE_ITEMS, Items, 
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,200}")
 LONGEST_TRIGGER = 200
+TRIGGER = re.compile(rf"[^/\0\ud800-\udfff]{{1,{LONGEST_TRIGGER}}}")
 
 
 class StepDefinition(Struct, frozen=True, kw_only=True):
@@ -273,8 +274,8 @@ def refuse(found: Sequence[str], name: Any, where: str = "") -> None:
 
 def check_trigger(trigger: Any) -> str:
     """A run's name among the runs of its workflow."""
-    if not isinstance(trigger, str) or not trigger or "/" in trigger or len(trigger) > LONGEST_TRIGGER:
-        raise Invalid(f"trigger={trigger!r}; give a text of 1 to {LONGEST_TRIGGER} characters without `/`.")
+    if not isinstance(trigger, str) or not TRIGGER.fullmatch(trigger):
+        raise Invalid(f"trigger={trigger!r:.60}; give a text of 1 to {LONGEST_TRIGGER} characters without `/`.")
     return trigger
 
 

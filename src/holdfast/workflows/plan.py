@@ -149,7 +149,9 @@ class Shape:
         self.definition = definition
         self.fail_fast = definition.fail_fast
         self.steps = {step.name: step for step in definition.steps}
-        self.effort = sum(step.effort for step in definition.steps)
+        efforts = states.weighed([step.effort for step in definition.steps])
+        self.efforts = dict(zip(self.steps, efforts, strict=True))
+        self.effort = sum(efforts)
         self.followers: dict[str, list[str]] = {}
         self.phases: dict[int, list[str]] = {}
         for step in definition.steps:
@@ -221,21 +223,22 @@ class Planning:
                 return []
             states.move(facts, to)
             self._now[step.name] = structs.replace(row, state=to)
-            self._count(row.state, to)
+            self._count(step, row.state, to)
             if STEP_STATES[to].done:
                 return self._following(step, to)
 
     def _cut(self, step: StepDefinition) -> bool:
         return self._shape.fail_fast and self._seen.phase_erred and step.phase == self._seen.phase
 
-    def _count(self, was: StepState, to: StepState) -> None:
+    def _count(self, step: StepDefinition, was: StepState, to: StepState) -> None:
         done, result = STEP_STATES[to].done, STEP_STATES[to].result
+        here = step.phase == self._seen.phase  # what a retry runs again may be of a later one
         self._seen = structs.replace(
             self._seen,
             started=self._seen.started + (to in STARTED) - (was in STARTED),
             undone=self._seen.undone - done,
-            phase_undone=self._seen.phase_undone - done,
-            phase_erred=self._seen.phase_erred or to is StepState.ERROR,
+            phase_undone=self._seen.phase_undone - (done and here),
+            phase_erred=self._seen.phase_erred or (to is StepState.ERROR and here),
             failed=self._seen.failed or result is Result.FAILED,
             erred=self._seen.erred or result is Result.ERROR,
         )
@@ -285,7 +288,7 @@ class Planning:
         if not self._seen.undone and not (self._seen.failed or self._seen.erred):
             return structs.replace(self._seen, progress=1.0)
         moved = sum(
-            self._shape.steps[name].effort
+            self._shape.efforts[name]
             * (share(self._shape.steps[name], row) - share(self._shape.steps[name], self._before[name]))
             for name, row in self._now.items()
             if row != self._before[name]

@@ -220,7 +220,7 @@ def _moved(now: dict[str, Step], fail_fast: bool, begun: bool) -> bool:
     for step in list(now.values()):
         if begun is not (step.state is StepState.DORMANT):
             dependencies = [now[name].result for name in step.after]
-            to = next_state(step, dependencies, step.phase <= open_to, step.phase in erred)
+            to = next_state(step, dependencies, step.phase <= open_to, step.phase == open_to and step.phase in erred)
             if to is not step.state:
                 now[step.name] = move(step, to)
                 moved = True
@@ -274,10 +274,14 @@ def progress(steps: Sequence[tuple[Step, float, int | None]]) -> float:
 
     Each step comes with its effort and how many tasks it will have, None where nobody knows.
     """
-    total = sum(effort for _, effort, _ in steps)
-    if not total:
-        return 1.0 if all(step.done for step, _, _ in steps) else 0.0
-    return round(sum(effort * share(step, tasks) for step, effort, tasks in steps) / total, 4)
+    efforts = weighed([effort for _, effort, _ in steps])
+    done = sum(effort * share(step, tasks) for effort, (step, _, tasks) in zip(efforts, steps, strict=True))
+    return round(done / sum(efforts), 4) if steps else 1.0
+
+
+def weighed(efforts: Sequence[float]) -> list[float]:
+    """The efforts of steps; where all are 0 they count alike."""
+    return list(efforts) if any(efforts) else [1.0] * len(efforts)
 
 
 def share(step: Step, tasks: int | None) -> float:

@@ -193,8 +193,12 @@ class SqliteStore(SqlStore):
 
     def rows(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> list[dict[str, Any]]:
         cursor = self.connection.database.cursor()
-        cursor.row_trace = _as_dict
-        return list(cursor.execute(self.text(name, queue), params))
+        names: tuple[str, ...] = ()
+        found = []
+        for row in cursor.execute(self.text(name, queue), params):
+            names = names or tuple(column[0] for column in cursor.get_description())
+            found.append(dict(zip(names, row, strict=True)))
+        return found
 
     def run(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> int:
         self._cursor.execute(self.text(name, queue), params)
@@ -545,10 +549,6 @@ class Frame(Struct, frozen=True):
     middle: tuple[Any, ...]
     before_id: tuple[Any, ...]
     after_id: tuple[Any, ...]
-
-
-def _as_dict(cursor: apsw.Cursor, row: tuple[Any, ...]) -> dict[str, Any]:
-    return dict(zip((column[0] for column in cursor.get_description()), row, strict=True))
 
 
 def apsw_statements(text: str) -> Iterator[str]:

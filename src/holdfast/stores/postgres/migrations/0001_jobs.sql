@@ -360,6 +360,13 @@ create index on {archive} (id);
 create index on {archive} (job_type, id);
 create index on {job} (job_type, job_key, id) where job_key is not null;
 
+-- Workflows as the code declares them, for those who submit by name.
+create table {workflow} (
+  name text collate "C" primary key,
+  definition text not null,
+  update_time timestamptz not null
+);
+
 -- Runs of workflows. A run keeps the definition it began with.
 create table {run} (
   id bigint generated always as identity primary key,

@@ -1,3 +1,10 @@
+-- name: workflows
+select name, definition from {workflow} order by name;
+
+-- name: put_workflow
+insert into {workflow} (name, definition, update_time) values (:name, :definition, :now)
+on conflict (name) do update set definition = excluded.definition, update_time = excluded.update_time;
+
 -- name: add_trigger
 -- Whoever stores it has the run (F14); a second one waits here for the first.
 insert into {trigger} (workflow, trigger, run) values (:workflow, :trigger, 0) on conflict do nothing;

@@ -299,6 +299,13 @@ create index {archive_end} on {archive} (end_time);
 create trigger {law_archive} before update on {archive}
 begin select raise(abort, 'an archived job never changes'); end;
 
+-- Workflows as the code declares them, for those who submit by name.
+create table {workflow} (
+  name text primary key,
+  definition text not null,
+  update_time integer not null
+) strict;
+
 -- Runs of workflows. A run keeps the definition it began with.
 create table {run} (
   id integer primary key autoincrement,

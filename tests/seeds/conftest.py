@@ -1,0 +1,23 @@
+"""The invariants hold after each of these tests too."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import App
+from tests.invariants import check_invariants
+
+
+@pytest.fixture(autouse=True)
+def invariants(request: pytest.FixtureRequest, url: str, instance: str) -> Any:
+    yield
+    check_invariants(url, instance)
+
+
+@pytest.fixture
+def hipq(app: Callable[..., App]) -> App:
+    """An instance with one queue."""
+    made = app()
+    made.queue("mail")
+    return made
