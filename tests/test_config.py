@@ -30,6 +30,8 @@ def test_every_setting_has_the_same_name_in_file_and_environment() -> None:
         instance = "shop"
         heartbeat = 1.5
         lost_after = 6
+        archive_after = 60
+        archive_keep = 600
         [worker]
         queues = ["mail", "slow"]
         labels = ["gpu"]
@@ -42,13 +44,15 @@ def test_every_setting_has_the_same_name_in_file_and_environment() -> None:
         "HOLDFAST_INSTANCE": "shop",
         "HOLDFAST_HEARTBEAT": "1.5",
         "HOLDFAST_LOST_AFTER": "6",
+        "HOLDFAST_ARCHIVE_AFTER": "60",
+        "HOLDFAST_ARCHIVE_KEEP": "600",
         "HOLDFAST_WORKER_QUEUES": "mail, slow",
         "HOLDFAST_WORKER_LABELS": "gpu",
         "HOLDFAST_WORKER_CONCURRENCY": "8",
         "HOLDFAST_WORKER_PROCESSES": "2",
         "HOLDFAST_WORKER_GRACE": "0",
     }
-    expected = Settings("sqlite:///a.db", "shop", 1.5, 6.0, ("mail", "slow"), ("gpu",), 8, 2, 0.0)
+    expected = Settings("sqlite:///a.db", "shop", 1.5, 6.0, 60.0, 600.0, ("mail", "slow"), ("gpu",), 8, 2, 0.0)
     assert settings(file) == settings(environment=environment) == expected
 
 

@@ -9,7 +9,7 @@ from msgspec import structs
 
 import holdfast
 from docs.generator import text
-from holdfast import declare, testing
+from holdfast import compose, declare, testing
 from holdfast.clock import MovableClock
 from holdfast.jobs.breaker import Breaker
 from holdfast.jobs.schedules import Schedule
@@ -17,13 +17,16 @@ from holdfast.stores.contract import FiringRow, ScheduleRow
 from holdfast.worker.around import WrappedJob
 from holdfast.worker.handler import CurrentJob
 from holdfast.worker.worker import Worker
+from holdfast.workflows.task import Task
 
 # The public names by chapter, and the classes one meets through them.
 CHAPTERS: dict[str, tuple[str, ...]] = {
     "Declaring, enqueueing, working": ("App", "Queue", "JobType", "Using", "Worker"),
     "Jobs": ("Job", "JobError", "Move", "Attempt", "LogLine", "Progress", "Explanation"),
+    "Workflows": ("Workflow", "Task", "Run", "StepView", "TaskOfRun"),
     "Schedules": ("Schedule", "ScheduleRow", "FiringRow"),
     "In a handler": ("current_job", "CurrentJob", "WrappedJob", "Failed", "Retry", "Snooze", "GIVE_UP", "WAIT"),
+    "Throttling a queue": ("share", "per_key", "rate", "ADMIT", "REFUSE", "Reschedule", "ThrottledJob"),
     "Delays between retries": ("NoDelay", "Fixed", "Linear", "Exponential", "Adaptive", "Breaker"),
     "Errors": (
         "HoldfastError",
@@ -48,6 +51,11 @@ MET: dict[str, Any] = {
     "rehearse": testing.rehearse,
     "Rehearsal": testing.Rehearsal,
     "crash_here": testing.crash_here,
+    "Workflow": compose.Workflow,
+    "Task": Task,
+    "Run": compose.Run,
+    "StepView": compose.StepView,
+    "TaskOfRun": compose.TaskOfRun,
     "Schedule": Schedule,
     "ScheduleRow": ScheduleRow,
     "FiringRow": FiringRow,
@@ -58,11 +66,16 @@ MET: dict[str, Any] = {
 INTERNAL = {
     "App": {"declare", "redeclare", "store", "add", "handlers", "await_final", "worker_for_ever", "point_at"},
     "JobType": {"row"},
+    "Reschedule": {"time"},
+    "Task": {"effects"},
+    "Run": {"row"},
     "Worker": set(vars(Worker)) - {"start", "stop", "stopping", "stopped"},
 }
 NO_CALL = {
     *("Queue", "JobType", "Using", "Worker", "CurrentJob", "Job", "JobError", "Move", "Attempt", "LogLine", "Progress"),
     *("Explanation", "MovableClock", "Breaker", "WrappedJob", "Rehearsal"),
+    "ThrottledJob",
+    *("Workflow", "Task", "Run", "StepView", "TaskOfRun"),
     "Schedule",
     "ScheduleRow",
     "FiringRow",
@@ -133,6 +146,7 @@ JOB_OPTIONS = {
 QUEUE_OPTIONS = {
     "name": "Lower-case words joined by underscores.",
     "throttle_limit": "The most that may run at once, as a sum of `throttle_factor`; below 1 there is no limit (W3).",
+    "throttler": "`share(…)`, `per_key(…)`, `rate(…)` or a [function](../guides/throttle-a-queue.md#decide-in-code) that decide which jobs start (W4).",
     "order": '`"priority"`: priority before time. `"schedule"`: time before priority.',
 }
 SCHEDULE_OPTIONS = {
@@ -195,6 +209,8 @@ JOB_FIELDS = {
     "worker": "The worker of the last attempt, by its identity.",
     "retry_of": "The final job that this one repeats.",
     "progress": "How far its handler said it is, or None.",
+    "answer": "From outside: one that came before it waits, or the one that its response handler is to be called with.",
+    "run": "The run of a workflow whose task it is, by its id.",
     "duplicate": "This answer to `enqueue` is the living job that had the key already.",
     "archived": "It was read from the archive.",
 }

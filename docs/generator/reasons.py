@@ -7,7 +7,7 @@ from holdfast.jobs.facts import MOST_BEFORE
 from holdfast.jobs.forecast import ENOUGH_ENDS, ENOUGH_SUCCESSES
 from holdfast.jobs.reasons import REASONS, Explanation, Reason
 
-BRACES = re.compile(r"\{\w+\}")
+BLANKS = re.compile(r"\{\w+\}(\s*\{\w+\})*\.?")
 DETAILS = {
     "state, situation": "As on the job.",
     "also": "The other reasons that hold: a list of `reason`, `text`, `until`.",
@@ -43,7 +43,7 @@ def page() -> str:
 def rows() -> list[tuple[str, str, str, str]]:
     text.exactly({str(reason): "" for reason in REASONS}, map(str, Reason), "Reason")
     return [
-        (text.code(reason), BRACES.sub("…", told.sentence), told.meaning, told.cure) for reason, told in REASONS.items()
+        (text.code(reason), BLANKS.sub("…", told.sentence), told.meaning, told.cure) for reason, told in REASONS.items()
     ]
 
 

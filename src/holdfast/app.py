@@ -42,6 +42,7 @@ from holdfast.worker.handler import LEVELS, Handler
 from holdfast.worker.settings import WorkerSettings
 from holdfast.workflow_files import read_definition
 from holdfast.workflows.definition import NAME, Definition, nearest, problems
+from holdfast.workflows.partition import Items
 
 ORDERS = ("priority", "schedule")
 TIMING = ("cron", "zone", "every", "at", "start", "end", "misfire")
@@ -254,19 +255,23 @@ class App:
     def load_workflow(self, path: str | Path, handlers: Mapping[str, Callable[..., Any]]) -> Workflow:
         """Declare a workflow that a JSON, TOML or YAML file defines; `handlers` gives each step its function (F1).
 
-        A step's function is found by the name of the step, or by the handler that its definition names.
+        A step's function is found by the name of the step, or by the handler that its definition names. What makes the
+        items of a step with `items` is found as `<step>.items`.
         """
         definition = read_definition(path)
         if definition.name in self._workflows:
             raise Conflict(f"Workflow `{definition.name}` is declared twice in this app. Give one of them another name.")
         lacking = [step.name for step in definition.steps if step.name not in handlers and step.handler not in handlers]
+        makers = [f"{step.name}.items" for step in definition.steps if isinstance(step.partition, Items)]
+        lacking += [name for name in makers if name not in handlers]
         if lacking:
             raise Invalid(
                 f"{path}: no function for {', '.join(f'`{name}`' for name in lacking)}. Give one for each step: handlers={{'{lacking[0]}': …}}."
             )
         made = self._workflows[definition.name] = Workflow(self, definition)
         for step in definition.steps:
-            made.handle(step.name, handlers[step.name] if step.name in handlers else handlers[step.handler or ""])
+            function = handlers[step.name] if step.name in handlers else handlers[step.handler or ""]
+            made.handle(step.name, function, handlers.get(f"{step.name}.items"))
         return made
 
     def workflow_run(self, name: str, trigger: str) -> Run:

@@ -4,14 +4,12 @@ Imports stand inside the functions here, and only here and where a database's dr
 """
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 from holdfast.clock import Clock
 from holdfast.stores.contract import Store
 from holdfast.worker.handler import Handler
 from holdfast.worker.settings import WorkerSettings
-from holdfast.workflows.definition import Definition
 
 Answer = TypeVar("Answer")
 
@@ -67,10 +65,3 @@ async def in_thread(action: Callable[..., Answer], *values: Any) -> Answer:
     import asyncio
 
     return await asyncio.to_thread(action, *values)
-
-
-def read_definition(path: str | Path) -> Definition:
-    """The workflow that a file defines."""
-    from holdfast import workflow_files
-
-    return workflow_files.read_definition(path)

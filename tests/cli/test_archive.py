@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -18,12 +17,12 @@ pytestmark = pytest.mark.claim("E4")
 
 
 @pytest.fixture
-def ended(shop: App) -> Iterator[list[int]]:
+def ended(shop: App) -> list[int]:
     """Four jobs of the shop that ended just now: two sent, one broken, one failed."""
     jobs = [shop.enqueue("mail", name, payload) for name, payload in
             (("send", {"to": "ann"}), ("break_", {}), ("fail", {}), ("send", {"to": "bob", "subject": "ü\n"}))]  # fmt: skip
     shop.run_until_idle()
-    yield [job.id for job in jobs]
+    return [job.id for job in jobs]
 
 
 def test_what_is_old_moves_now_without_a_worker(cli: Call, shop: App, url: str, ended: list[int]) -> None:

@@ -16,7 +16,7 @@ from tests.raw_sql import RawSql
 
 JOBS, WORKERS, KILLS = 20_000, 4, 8
 FACTORS = (0, 0.1, 0.25, 0.3, 1, 1, 1.5, 2, 3.7, 6)
-LIMITS = (20, 40)
+LIMITS = (40, 100)
 IN_USE = "situation in ('held', 'waiting')"
 RECORD = f"""insert into {{witness}} (used, taken, throttle_limit)
 select (select sum(throttle_factor) from {{queue:work}} where {IN_USE}), TAKEN, coalesce(set_limit, declared_limit) from {{queue}} where name = 'work'"""
@@ -48,7 +48,9 @@ def test_no_claim_lifts_a_queue_above_its_limit_whoever_is_killed(url: str, inst
         nap = app.job_types["nap"]
         app.enqueue_many(
             [
-                nap.using(throttle_factor=luck.choice(FACTORS), priority=luck.randrange(3)).new(seconds=luck.choice((0, 0, 0.01)))
+                nap.using(throttle_factor=luck.choice(FACTORS), priority=luck.randrange(3)).new(
+                    seconds=luck.choice((0, 0, 0.01))
+                )
                 for _ in range(JOBS)
             ]
         )
@@ -62,7 +64,9 @@ def test_no_claim_lifts_a_queue_above_its_limit_whoever_is_killed(url: str, inst
                 fleet[victim].kill()
                 fleet[victim] = Worker(url, tmp_path / "worker.log", name=instance, concurrency=60)
                 app.limit("work", luck.choice(LIMITS))
-            until(lambda: not sql("select 1 from {queue:work} where state <> 'final' limit 1"), what="all jobs are final")
+            until(
+                lambda: not sql("select 1 from {queue:work} where state <> 'final' limit 1"), what="all jobs are final"
+            )
         finally:
             for worker in fleet:
                 worker.process.kill()

@@ -105,9 +105,7 @@ def test_a_job_heavier_than_the_bucket_starts_from_a_full_one_and_leaves_a_debt(
     assert seconds_until(small, 2 - 5, 1) == pytest.approx(0.4)
 
 
-@given(
-    st.floats(0.1, 50), st.floats(0.1, 100), st.floats(1, 20), st.lists(st.floats(0, 30), min_size=1, max_size=60)
-)
+@given(st.floats(0.1, 50), st.floats(0.1, 100), st.floats(1, 20), st.lists(st.floats(0, 30), min_size=1, max_size=60))
 def test_no_span_of_time_sees_more_starts_than_burst_and_rate_allow(
     count: float, per: float, burst: float, pauses: list[float]
 ) -> None:
@@ -194,7 +192,9 @@ def test_what_is_no_throttler_is_refused_when_it_is_read() -> None:
         decode('{"kind": "magic"}')
 
 
-@pytest.mark.parametrize(("region", "factor", "ok"), [("eu", 40, True), ("eu", 41, False), ("sa", 1, False), ("sa", 0, True)])
+@pytest.mark.parametrize(
+    ("region", "factor", "ok"), [("eu", 40, True), ("eu", 41, False), ("sa", 1, False), ("sa", 0, True)]
+)
 def test_a_job_that_its_share_could_never_let_start_is_refused(region: str, factor: float, ok: bool) -> None:
     pool = pool_of(REGIONS, {"region": region})
     if ok:
@@ -209,11 +209,16 @@ def test_every_reason_is_told_in_words() -> None:
     usages = [
         (Usage(10, 10), [Candidate(1), Candidate(2)]),
         (Usage(2, 0), [Candidate(1, 5), Candidate(2, runnable=False)]),
-        (Usage(throttler=REGIONS, pools={"eu": 40}), [Candidate(1, pool="eu"), Candidate(2, pool="eu"), Candidate(3, 99, pool="eu")]),
+        (
+            Usage(throttler=REGIONS, pools={"eu": 40}),
+            [Candidate(1, pool="eu"), Candidate(2, pool="eu"), Candidate(3, 99, pool="eu")],
+        ),
         (Usage(throttler=slow, tokens=0), [Candidate(1)]),
         (Usage(throttler=Function("f"), verdicts={2: Reschedule(delay=1)}, now=NOW), [Candidate(1), Candidate(2)]),
     ]
-    told = {held.why: words(held, usage.throttler) for usage, jobs in usages for held in choose(usage, jobs).held.values()}
+    told = {
+        held.why: words(held, usage.throttler) for usage, jobs in usages for held in choose(usage, jobs).held.values()
+    }
     assert set(told) == set(Why)
     assert told[Why.POOL] == "40 of the 40 slots of region 'eu' are used and it needs 1"
     assert told[Why.RATE] == "the rate has no token for it for another 60 s"

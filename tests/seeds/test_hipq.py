@@ -56,9 +56,9 @@ def test_another_strategy_gives_other_names(app: Make, instance: str, sql: RawSq
     made.queue("mail")
     job = made.enqueue("mail", "send")
     assert sql.value(f"select id from mail_of_{instance}") == job.id
+    other = app()
+    other.queue("mail")
     with pytest.raises(Conflict, match=f"mail_of_{instance}"):
-        other = app()
-        other.queue("mail")
         other.find()
 
 

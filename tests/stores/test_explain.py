@@ -466,7 +466,7 @@ class TestThrottlers:
         assert (told.reason, told.details["throttler"]) == (Reason.REFUSED, "fair")
         assert "not admitted yet by `fair`, the throttler of queue `mail`" in told.text
 
-    @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
         throttler=some.sampled_from(
             [None, share("region", {"eu": 3, "us": 4}), per_key("region", 3), rate(1, per=1, burst=3)]

@@ -123,6 +123,7 @@ class Lender:
 
     def _apsw(self, url: str) -> tuple[Any, ...]:
         own = apsw.Connection(url.removeprefix("sqlite:///"))
+        own.set_busy_timeout(20_000)  # a worker writes too
         self._closing.append(own.close)
         begin, end = (lambda: own.execute("begin immediate")), (lambda well: own.execute(["rollback", "commit"][well]))
         return own, own.execute, begin, end

@@ -1,16 +1,19 @@
 """W3: the factors of what is held in a queue never exceed its limit, whoever claims."""
 
+import itertools
+import threading
 from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast import App, Invalid
-from holdfast.clock import MovableClock
+from holdfast import App, Invalid, rate
+from holdfast.clock import Clock, MovableClock
 from holdfast.jobs.throttle import Candidate, admit
 from holdfast.stores.contract import Claimed, Done, QueueDeclared, Store, Turn, Want
 from tests.by_hand import WorkerByHand, add
+from tests.faults.fleet import until
 
 pytestmark = pytest.mark.claim("W3")
 
@@ -105,6 +108,140 @@ def test_a_lowered_limit_stops_nothing_and_starts_nothing_above_it(limited: Stor
     assert claim(worker) == []
     worker.turn(done=[_done(calls[7])], ended_leases=[calls[7].lease])
     assert claim(worker) == [jobs[10]]
+
+
+def test_jobs_that_only_a_busy_worker_could_run_do_not_keep_the_others_waiting(limited: Store) -> None:
+    printer, sender = WorkerByHand(limited, types=("print",)), WorkerByHand(limited, types=("send",))
+    prints = [add(limited, job_type="print").id for _ in range(60)]
+    sends = [add(limited).id for _ in range(5)]
+    assert claim(printer, room=1, free=1) == prints[:1]  # it has one slot, and that is taken now
+    assert claim(sender) == sends
+
+
+def test_a_slot_is_left_for_a_job_before_ours_that_another_worker_has_a_hand_free_for(limited: Store) -> None:
+    printer, sender = WorkerByHand(limited, types=("print",)), WorkerByHand(limited, types=("send",))
+    prints = [add(limited, job_type="print").id for _ in range(60)]
+    sends = [add(limited).id for _ in range(20)]
+    assert claim(sender) == sends[:9]
+    assert claim(printer) == prints[:1]
+
+
+def test_a_heavy_job_of_another_workers_type_is_not_starved(limited: Store) -> None:
+    printer, sender = WorkerByHand(limited, types=("print",)), WorkerByHand(limited, types=("send",))
+    light = [add(limited).id for _ in range(3)]
+    assert claim(sender) == light
+    heavy = add(limited, job_type="print", throttle_factor=10).id
+    add(limited)
+    assert claim(sender) == claim(printer) == []
+    limited.lose(sender.id)
+    for job in light:
+        limited.abort(job, "ann")
+    assert claim(printer) == [heavy]
+
+
+@pytest.mark.parametrize("away", ["stopping", "elsewhere", "gone"])
+def test_a_job_that_no_worker_would_take_reserves_nothing(limited: Store, away: str) -> None:
+    queues = ("other",) if away == "elsewhere" else ("mail",)
+    printer, sender = WorkerByHand(limited, types=("print",), queues=queues), WorkerByHand(limited, types=("send",))
+    assert claim(sender) == []
+    add(limited, job_type="print", throttle_factor=10)
+    light = [add(limited).id for _ in range(3)]
+    if away == "stopping":
+        limited.beat(printer.id, stopping=True)
+    if away == "gone":
+        limited.leave(printer.id)
+    limited.exchange(Turn(sender.id, wants=[Want("mail", 1, 1)], types=sender.types))
+    assert claim(sender) == light[1:]
+
+
+def test_uncounted_jobs_start_on_a_full_queue_however_far_behind_they_stand(limited: Store) -> None:
+    worker = WorkerByHand(limited)
+    for _ in range(60):
+        add(limited)
+    assert len(claim(worker)) == 10
+    urgent = add(limited, throttle_factor=0).id
+    assert claim(worker, room=5, free=5) == [urgent]
+
+
+def test_the_slot_of_a_job_that_was_aborted_under_a_deaf_worker_is_free(limited: Store) -> None:
+    worker, other = WorkerByHand(limited), WorkerByHand(limited)
+    jobs = [add(limited, throttle_factor=10).id for _ in range(2)]
+    assert claim(worker) == jobs[:1]
+    limited.abort(jobs[0], "ann")
+    limited.end_old_aborts(0)
+    assert claim(other) == jobs[1:]
+
+
+def test_the_holder_of_the_last_slot_dies_and_the_slot_comes_back(limited: Store) -> None:
+    worker, other = WorkerByHand(limited), WorkerByHand(limited)
+    jobs = [add(limited, throttle_factor=10).id for _ in range(2)]
+    assert claim(worker) == jobs[:1]
+    assert claim(other) == []
+    worker.die()
+    assert claim(other) == jobs[:1]
+    assert limited.get(jobs[0]).attempt == 2
+
+
+def test_retries_and_loose_jobs_wait_for_room_like_any_job(limited: Store, clock: MovableClock) -> None:
+    worker = WorkerByHand(limited)
+    first, second = (add(limited, throttle_factor=6, retries=1).id for _ in range(2))
+    worker.fail(worker.claim_one())
+    assert claim(worker) == [second]
+    clock.advance(60)
+    assert claim(worker) == []
+    limited.lose(worker.id)
+    other = WorkerByHand(limited)
+    assert limited.get(second).situation == "loose"
+    assert claim(other) == [second]  # wanted before the retry of the first
+    assert limited.get(first).state == "error"
+
+
+def test_time_comes_before_priority_on_a_limited_queue_with_that_order(
+    store: Store, instance: str, clock: MovableClock
+) -> None:
+    store.register([QueueDeclared("mail", f"{instance}_mail", "schedule", 2)], [])
+    jobs = []
+    for priority in (9, 5, 1):
+        jobs.append(add(store, priority=priority).id)
+        clock.advance(1)
+    assert claim(WorkerByHand(store)) == jobs[:2]
+
+
+def test_workers_are_told_when_a_limit_is_raised_and_when_room_is_made_that_its_maker_does_not_fill(
+    app: Callable[..., App],
+) -> None:
+    shop = app(clock=Clock())
+    queue = shop.queue("mail", throttle_limit=1)
+    gates = {name: threading.Event() for name in ("first", "second")}
+
+    @queue.job
+    def wait(name: str) -> None:
+        gates[name].wait(30)
+
+    first, second = wait.enqueue(name="first"), wait.enqueue(name="second")
+    with shop.worker(poll=3600, concurrency=2):
+        until(lambda: first.refresh().state == "running")
+        shop.limit("mail", 2)
+        until(lambda: second.refresh().state == "running")
+        for gate in gates.values():
+            gate.set()
+        first.wait(20)
+        second.wait(20)
+
+
+def test_a_worker_that_idles_wakes_for_the_next_token(app: Callable[..., App]) -> None:
+    shop = app(clock=Clock())
+    queue = shop.queue("mail", throttler=rate(1, per=0.2))
+
+    @queue.job
+    async def tick() -> None: ...
+
+    jobs = [tick.enqueue() for _ in range(4)]
+    with shop.worker(poll=3600):
+        ended = [job.wait(20) for job in jobs]
+    starts = [job.start_time for job in ended if job.start_time is not None]
+    gaps = [(later - earlier).total_seconds() for earlier, later in itertools.pairwise(starts)]
+    assert all(gap > 0.199 for gap in gaps)
 
 
 @pytest.mark.claim("Q2")

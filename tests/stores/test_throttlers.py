@@ -36,7 +36,9 @@ def turn(worker: WorkerByHand, room: int = 200, done: Sequence[Claimed] = ()) ->
     ended = [call.lease for call in done]
     ends = [Done(call, 0.1, None) for call in done]
     return worker.store.exchange(
-        Turn(worker.id, done=ends, ended_leases=ended, wants=[Want("mail", room, room)], types=worker.types, promote=True)
+        Turn(
+            worker.id, done=ends, ended_leases=ended, wants=[Want("mail", room, room)], types=worker.types, promote=True
+        )
     )
 
 
@@ -54,7 +56,11 @@ def test_a_hundred_slots_are_split_forty_thirty_thirty_by_region(throttled: Call
     fill(store, 50, "eu", "us", "ap")
     one, two = WorkerByHand(store), WorkerByHand(store)
     held = [*turn(one, 35).claimed, *turn(two).claimed]
-    assert {name: [region(call) for call in held].count(name) for name in ("eu", "us", "ap")} == {"eu": 40, "us": 30, "ap": 30}
+    assert {name: [region(call) for call in held].count(name) for name in ("eu", "us", "ap")} == {
+        "eu": 40,
+        "us": 30,
+        "ap": 30,
+    }
     assert not turn(one).claimed
 
     ended = [call for call in held[35:] if region(call) == "us"][:7]
@@ -310,7 +316,11 @@ class TestFunction:
         assert (shown.priority, shown.throttle_factor, shown.scheduled_run_time) == (7, 2, clock.now())
 
         moved = store.get(ap)
-        assert (moved.scheduled_run_time, moved.state, moved.attempt) == (clock.now() + timedelta(minutes=1), "initial", 0)
+        assert (moved.scheduled_run_time, moved.state, moved.attempt) == (
+            clock.now() + timedelta(minutes=1),
+            "initial",
+            0,
+        )
         assert [call.id for call in turn(worker, done=[answer.claimed[0]]).claimed] == [second]
         running = [job.id for job in seen[-1][0]]
         assert running == [us]

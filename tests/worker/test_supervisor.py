@@ -223,7 +223,7 @@ def test_workers_do_not_outlive_a_supervisor_that_is_killed(supervise: Supervise
 
 
 WITH_CHILD = """
-def perform(request):
+def perform(request, wire):
     record(request.decode(), f"{os.getpid()}\\n")
     sleep(150)
 

@@ -125,12 +125,14 @@ class Taking:
             return refused
         if self.usage.limit >= 1 and not within(self.usage.limit, factor):
             return Held(Why.FACTOR, factor, self.usage.limit, self.used)
-        reason = self._of_pool(candidate) or self._of_queue(candidate)
+        pool = candidate.pool
+        reason = None if pool is None else self._of_pool(candidate, pool)
+        reason = reason or self._of_queue(candidate)
         if reason is None:
             self.used += factor
             self.tokens -= factor
-            if candidate.pool is not None:
-                self.pools[candidate.pool] = self.pools.get(candidate.pool, 0) + factor
+            if pool is not None:
+                self.pools[pool] = self.pools.get(pool, 0) + factor
         return reason
 
     def _asked(self, candidate: Candidate) -> Held | None:
@@ -141,10 +143,9 @@ class Taking:
             return Held(Why.RESCHEDULED, candidate.throttle_factor, at=answer.time(self.usage.now))
         return Held(Why.REFUSED, candidate.throttle_factor)
 
-    def _of_pool(self, candidate: Candidate) -> Held | None:
-        pool, factor = candidate.pool, candidate.throttle_factor
-        size = throttlers.size_of(self.usage.throttler, pool)
-        if pool is None or size is None:
+    def _of_pool(self, candidate: Candidate, pool: str) -> Held | None:
+        factor, size = candidate.throttle_factor, throttlers.size_of(self.usage.throttler, pool)
+        if size is None:
             return None
         used = self.pools.get(pool, 0)
         if not within(size, factor):

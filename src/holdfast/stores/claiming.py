@@ -252,6 +252,9 @@ class _Claim:
         self.others = self._others()
         self.window = look.window
         self.found = list(look.found)
+        self.foreign: frozenset[str] = frozenset()  # types that only others could run now
+        self.more = True  # there may be due jobs that were not seen
+        self.past_foreign = False  # what stands behind those was looked for
         self.failed_for = 0.0  # seconds that the function rests, because it failed
 
     def made(self) -> Claims:
@@ -265,7 +268,6 @@ class _Claim:
             mine = self._mine(rows, choice)
             if not self._look_further(rows, candidates, choice, mine):
                 break
-            self.found = self.store.candidate_rows(self.queue, self.throttler, able, self.window)
         self.store.note_look(self.queue, able, len(choice.admitted), self._after_lane())
         self._reschedule(choice)
         claimed = self._take(usage, candidates, mine)
@@ -290,10 +292,14 @@ class _Claim:
         """The names under which due jobs could be run now by somebody; looks again if some of them were not asked for."""
         known = {name.removeprefix(MARK) for name in self.own}
         foreign = self.others.able() - known
-        able = self.own | (self.store.claimable(foreign) if foreign else frozenset())
-        if not able <= self.look.types:
-            self.found = self.store.candidate_rows(self.queue, self.throttler, able, self.window)
+        self.foreign = frozenset(self.store.claimable(foreign)) if foreign else frozenset()
+        able = self.own | self.foreign
+        if not able <= self.look.types or any(row["job_type"] not in able for row in self.found):
+            self.found = self._line(able)
         return able
+
+    def _line(self, types: Iterable[str], limit: int | None = None) -> list[RowDict]:
+        return self.store.candidate_rows(self.queue, self.throttler, types, self.window if limit is None else limit)
 
     def _usage(self) -> Usage:
         look = self.look
@@ -311,15 +317,14 @@ class _Claim:
         rows = list({row["id"]: row for row in [*self.found, *heads]}.values())
         if len(rows) != len(self.found) or heads or any(row["throttle_factor"] == 0 for row in rows):
             rows.sort(key=place_in_line)
-        others = Others(dict(self.others.free), self.others.types)
+        others, own = Others(dict(self.others.free), self.others.types), self.own
+        runnable = [row["job_type"] in own or others.take(row["job_type"]) for row in rows]
+        pools: Sequence[str | None] = [None] * len(rows)
+        if throttlers.is_keyed(self.throttler):
+            pools = [decode_lane(row["lane"]).pool if "lane" in row else pool_in(self.throttler, row) for row in rows]
         return rows, [
-            Candidate(
-                row["id"],
-                row["throttle_factor"],
-                row["job_type"] in self.own or others.take(row["job_type"]),
-                decode_lane(row["lane"]).pool if "lane" in row else pool_in(self.throttler, row),
-            )
-            for row in rows
+            Candidate(row["id"], row["throttle_factor"], able, pool)
+            for row, able, pool in zip(rows, runnable, pools, strict=True)
         ]
 
     def _asked(self, usage: Usage, rows: Sequence[RowDict]) -> Usage:
@@ -347,17 +352,21 @@ class _Claim:
     def _look_further(
         self, rows: Sequence[RowDict], candidates: Sequence[Candidate], choice: Admission, mine: Sequence[RowDict]
     ) -> bool:
-        """Whether there may be more behind what was seen; what cannot start stands aside for it."""
-        seen_all = sum("lane" not in row for row in rows) < self.window
-        if seen_all or len(mine) >= self.look.room or choice.reserved_for is not None:
+        """Whether there may be more behind what was seen, and then to have seen it. What cannot start stands aside for it."""
+        self.more = sum("lane" not in row for row in rows) >= self.window
+        enough = len(mine) >= self.look.room or choice.reserved_for is not None
+        if enough or not self.more or isinstance(self.throttler, Function):
             return False
-        if isinstance(self.throttler, Function):
-            return False
-        if len(choice.admitted) == len(rows):
-            grown = min(4 * self.window, self.look.room + 1, MOST_CANDIDATES)
-            grew, self.window = grown > self.window, grown
-            return grew
-        return self._step_aside(rows, candidates, choice)
+        if len(choice.admitted) == len(mine) == len(rows):
+            before, self.window = self.window, min(4 * self.window, self.look.room + 1, MOST_CANDIDATES)
+            grew = self.window > before
+        else:
+            grew = self._step_aside(rows, candidates, choice)
+        if not grew and self.foreign and not self.past_foreign:
+            grew = self.past_foreign = True  # the head is full of jobs that only others run, more than they have slots
+        if grew:
+            self.found = self._line(self.own | self.foreign) + (self._line(self.own) if self.past_foreign else [])
+        return grew
 
     def _step_aside(self, rows: Sequence[RowDict], candidates: Sequence[Candidate], choice: Admission) -> bool:
         moved, lanes = [], []
@@ -395,7 +404,10 @@ class _Claim:
     def _tell_others(self, rows: Sequence[RowDict], choice: Admission, mine: Sequence[RowDict]) -> None:
         """There is room under the limit that somebody else may fill."""
         left = set(choice.admitted) - {row["id"] for row in mine}
-        if left and any(self.others.take(row["job_type"]) for row in rows if row["id"] in left):
+        told = any(self.others.take(row["job_type"]) for row in rows if row["id"] in left)
+        if not told and self.foreign and self.more and choice.reserved_for is None:
+            told = bool(self._line(self.foreign, 1))
+        if told:
             self.store.announce([self.queue])
 
     def _claims(self, claimed: Sequence[Claimed], choice: Admission, count: int) -> Claims:

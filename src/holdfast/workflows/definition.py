@@ -137,7 +137,7 @@ def _of_name(name: Any, workflow: Any) -> Iterator[tuple[str, str]]:
 
 def _of_step(step: StepDefinition) -> Iterator[tuple[str, str]]:
     yield from _wrong("after", step.after, _is_list_of_names, "names of steps")
-    yield from _wrong("phase", step.phase, _is_whole_from(0), "a whole number, 0 or more")
+    yield from _wrong("phase", step.phase, _is_phase, "a whole number, 0 or more")
     yield from partitions.problems(step.partition)
     for name in ("can_fail", "can_ignore", "archive"):
         yield from _wrong(name, getattr(step, name), _is_flag, "true or false")
@@ -159,7 +159,7 @@ def _of_order(step: StepDefinition, phases: Mapping[str, Any]) -> Iterator[str]:
     for name in _names(step):
         if name not in phases:
             yield f"`{name}` is no step of this workflow.{nearest(name, list(phases))}"
-        elif is_whole(phases[name]) and is_whole(step.phase) and phases[name] > step.phase:
+        elif _is_phase(phases[name]) and _is_phase(step.phase) and phases[name] > step.phase:
             yield f"`{name}` is in phase {phases[name]}, which starts when all of phase {step.phase} is done"
 
 
@@ -206,6 +206,9 @@ def _or_none(check: Check) -> Check:
 
 def _is_whole_from(least: int) -> Check:
     return lambda value: is_whole(value) and least <= value <= partitions.HIGHEST
+
+
+_is_phase = _is_whole_from(0)
 
 
 def is_number(value: Any) -> bool:

@@ -3,8 +3,9 @@
 - Only what can have changed is looked at: the steps whose tasks ended, those that come after them, and a phase when it
   opens. So a run of a thousand steps costs as much for each as a run of ten.
 - What must be known of all steps together is kept in numbers, the `Overview`.
-- Making tasks may end a step at once (an empty partition) and so start others. It waits until nothing moves any more:
-  an error that is known makes an end of it with `fail_fast`, wherever the erred step stands (F9).
+- What has begun is decided first, then others begin, then tasks are made: with `fail_fast` an error that is known cuts
+  its phase, wherever the erred step stands (F9).
+- Making tasks may end a step at once (an empty partition) and so start others.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -186,28 +187,33 @@ class Planning:
 
     def made(self, touched: Iterable[str]) -> Plan | Missing:
         """What follows from changes of these steps."""
-        todo, to_fill = dict.fromkeys(touched), dict[str, None]()
-        while todo or to_fill:
-            if not todo:
-                name = next(iter(to_fill))
-                del to_fill[name]
-                todo.update({name: None} if self._create(self._shape.steps[name]) else {})
-                continue
-            name = next(iter(todo))
-            del todo[name]
-            more = self._needed(name) or self._looked_at(self._shape.steps[name])
-            to_fill[name] = None
-            missing = tuple(other for other in more if other not in self._now)
-            if missing:
-                return Missing(missing)
-            todo.update(dict.fromkeys(more))
+        begun, asleep, to_fill = dict[str, None](), dict[str, None](), dict[str, None]()
+        more: Iterable[str] = touched
+        while True:
+            for name in more:
+                (asleep if self._sleeps(name) else begun)[name] = None
+            if begun or asleep:
+                name = _taken(begun or asleep)
+                more = self._needed(name) or self._looked_at(self._shape.steps[name])
+                missing = tuple(other for other in more if other not in self._now)
+                if missing:
+                    return Missing(missing)
+                to_fill[name] = None
+            elif to_fill:
+                name = _taken(to_fill)
+                more = [name] if self._create(self._shape.steps[name]) else []
+            else:
+                break
         return Plan(tuple(self._now.values()), tuple(self._tasks.values()), tuple(self._items), self._finished())
+
+    def _sleeps(self, name: str) -> bool:
+        return name in self._now and self._now[name].state is StepState.DORMANT
 
     def _needed(self, name: str) -> list[str]:
         """What must be known to look at a step and is not."""
         if name not in self._now:
             return [name]
-        if self._now[name].state is not StepState.DORMANT:
+        if not self._sleeps(name):
             return []
         return [other for other in self._shape.steps[name].after if other not in self._now]
 
@@ -215,8 +221,8 @@ class Planning:
         """Move one step as far as it goes; the steps that this may move."""
         while True:
             row = self._now[step.name]
-            sleeps = row.state is StepState.DORMANT
-            results = [STEP_STATES[self._now[name].state].result for name in step.after] if sleeps else []
+            waits_for = step.after if self._sleeps(step.name) else ()
+            results = [STEP_STATES[self._now[name].state].result for name in waits_for]
             facts = as_step(step, row, step.can_ignore and step.name in self._ignore)
             to = states.next_state(facts, results, step.phase <= self._seen.phase, self._cut(step))
             if to is row.state:
@@ -295,6 +301,13 @@ class Planning:
         )
         now = self._seen.progress + (moved / self._shape.effort if self._shape.effort else 0.0)
         return structs.replace(self._seen, progress=round(min(1.0, max(0.0, now)), 6))
+
+
+def _taken(names: dict[str, None]) -> str:
+    """The first of them, which is not among them any more."""
+    name = next(iter(names))
+    del names[name]
+    return name
 
 
 def as_step(step: StepDefinition, row: StepRow, ignored: bool = False) -> Step:

@@ -470,6 +470,12 @@ ALTER TABLE holdfast__worker ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE holdfast__workflow (
+    name text NOT NULL COLLATE pg_catalog."C",
+    definition text NOT NULL,
+    update_time timestamp with time zone NOT NULL
+);
+
 CREATE TABLE holdfast_work (
     id bigint DEFAULT nextval('holdfast__job_id'::regclass) NOT NULL,
     queue text NOT NULL COLLATE pg_catalog."C",
@@ -600,6 +606,9 @@ ALTER TABLE ONLY holdfast__waiting
 
 ALTER TABLE ONLY holdfast__worker
     ADD CONSTRAINT holdfast__worker_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY holdfast__workflow
+    ADD CONSTRAINT holdfast__workflow_pkey PRIMARY KEY (name);
 
 ALTER TABLE ONLY holdfast_work
     ADD CONSTRAINT holdfast_work_pkey PRIMARY KEY (id);

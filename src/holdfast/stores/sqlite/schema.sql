@@ -300,6 +300,12 @@ CREATE INDEX "holdfast__archive_end" on "holdfast__archive" (end_time);
 CREATE TRIGGER "holdfast__law_archive" before update on "holdfast__archive"
 begin select raise(abort, 'an archived job never changes'); end;
 
+CREATE TABLE "holdfast__workflow" (
+  name text primary key,
+  definition text not null,
+  update_time integer not null
+) strict;
+
 CREATE TABLE "holdfast__run" (
   id integer primary key autoincrement,
   workflow text not null,
