@@ -8,6 +8,7 @@ NAMES = {
     *("App", "Job", "JobError", "Move", "Attempt", "Explanation", "LogLine", "Progress", "current_job"),
     *("Failed", "Retry", "Snooze", "WAIT", "GIVE_UP"),
     *("NoDelay", "Fixed", "Linear", "Exponential", "Adaptive"),
+    *("share", "per_key", "rate", "ADMIT", "REFUSE", "Reschedule", "ThrottledJob"),
     *("HoldfastError", "Invalid", "NotFound", "Conflict", "DuplicateJob", "IllegalMove", "Unavailable", "JobFailed"),
 }
 APP = {

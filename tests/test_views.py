@@ -98,7 +98,7 @@ def test_progress_is_a_fraction_and_a_text(app: App) -> None:
 
 
 def test_a_queue_counts_its_jobs_in_every_status() -> None:
-    row = QueueRow("mail", "shop_mail", "schedule", 10, 5, True)
+    row = QueueRow("mail", "shop_mail", "schedule", 10, '{"kind":"rate","count":1,"per":60,"burst":1}', 5, True)
     assert views.queue(row, {"pending": 3}) == {
         "name": "mail",
         "order": "schedule",
@@ -107,6 +107,7 @@ def test_a_queue_counts_its_jobs_in_every_status() -> None:
         "set_limit": 5,
         "paused": True,
         "table_name": "shop_mail",
+        "throttler": {"kind": "rate", "count": 1, "per": 60, "burst": 1},
         "jobs": {"pending": 3, "running": 0, "failed": 0, "completed": 0, "dead": 0},
     }
 

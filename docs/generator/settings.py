@@ -17,7 +17,7 @@ APP = {
     "lost_after": ("HOLDFAST_LOST_AFTER", "30", "Seconds without one after which a worker is called lost; at least twice `heartbeat`."),
     "patience": (None, None, "Seconds for which a call tries to reach its database before it raises `Unavailable`. A worker tries for ever."),
     "archive_after": ("HOLDFAST_ARCHIVE_AFTER", "7 days", "Seconds after its end at which a job moves to the archive."),
-    "archive_keep": ("HOLDFAST_ARCHIVE_KEEP", "for ever", "Seconds after its end at which a job is let go of, with its attempts, audit and log; on PostgreSQL by whole months."),
+    "archive_keep": ("HOLDFAST_ARCHIVE_KEEP", "for ever", "Seconds after its end at which it is let go of; on PostgreSQL by whole months."),
     "payload_limit": (None, "1 MiB", "Most bytes of a payload."),
     "clock": (None, "the machine's", "Where the time comes from; a `MovableClock` in tests."),
 }  # fmt: skip
@@ -48,7 +48,9 @@ FILE = {
     "worker.grace": "Seconds that running jobs get when it stops.",
     "worker.log_level": "Least level of `logging` records that go to a job's log.",
 }
-FLAGS = {"url": "--url", "instance": "--instance", "heartbeat": "", "lost_after": "", "archive_after": "", "archive_keep": ""}
+FLAGS = {"url": "--url", "instance": "--instance"} | dict.fromkeys(
+    ("heartbeat", "lost_after", "archive_after", "archive_keep"), ""
+)
 
 URLS = """\
 | `db_config` | means |

@@ -19,7 +19,8 @@ FACTORS = (0, 0.1, 0.25, 0.3, 1, 1, 1.5, 2, 3.7, 6)
 LIMITS = (40, 100)
 IN_USE = "situation in ('held', 'waiting')"
 RECORD = f"""insert into {{witness}} (used, taken, throttle_limit)
-select (select sum(throttle_factor) from {{queue:work}} where {IN_USE}), TAKEN, coalesce(set_limit, declared_limit) from {{queue}} where name = 'work'"""
+select (select sum(throttle_factor) from {{queue:work}} where {IN_USE}), TAKEN, coalesce(set_limit, declared_limit)
+from {{queue}} where name = 'work'"""
 
 
 def bear_witness(sql: RawSql) -> None:

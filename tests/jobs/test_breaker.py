@@ -80,6 +80,21 @@ def test_it_is_open_exactly_after_a_run_as_long_as_declared(ends: list[str]) -> 
     assert breaker.closed is not opened
 
 
+@given(st.integers(1, 300), st.integers(0, 300))
+def test_successes_of_unknown_order_are_spread_evenly_among_the_failures(failures: int, successes: int) -> None:
+    before = [breaking.successes_before(number, failures, successes) for number in range(1, failures + 1)]
+    assert before == sorted(before)
+    runs = [before.count(number) for number in range(successes + 1)]
+    assert sum(runs) == failures
+    assert max(runs) - min(runs) <= 1
+
+
+def test_a_success_between_two_failures_ends_the_run_and_opens_or_closes_nothing() -> None:
+    assert breaking.interrupted(failed(Breaker("send"), 2)) == Breaker("send")
+    assert breaking.interrupted(OPEN) == OPEN
+    assert breaking.interrupted(PROBING) == PROBING
+
+
 @given(st.integers(0, 1000), st.floats(0, 1))
 def test_the_budget_grants_a_share_of_the_successes_and_a_few_to_spare(successes: int, share: float) -> None:
     policy, breaker = Adaptive(budget=share), breaking.succeeded(Breaker("send"), successes, False, NOW)

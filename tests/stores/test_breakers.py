@@ -68,6 +68,37 @@ def test_a_success_ends_the_run(store: Store) -> None:
     assert (breaker_of(store).state, breaker_of(store).failures) == (BreakerState.CLOSED, 2)
 
 
+@pytest.mark.parametrize(("won", "opens"), [(0, True), (1, True), (3, False), (40, False)])
+def test_failures_told_of_together_with_successes_are_no_run(store: Store, won: int, opens: bool) -> None:
+    """A turn tells of hundreds of ends at once, and not in their order: eight failures among them."""
+    adaptive(store, breaker=4)
+    worker = WorkerByHand(store)
+    for _ in range(8 + won):
+        add(store, retries=0)
+    calls = worker.claim(100)
+    reports = [Report(call.id, Raised(error()), call.attempt, "send", call.lease) for call in calls[:8]]
+    worker.turn(reports=reports, done=[Done(call, 1.0, None) for call in calls[8:]], ended_leases=[calls[0].lease])
+
+    assert (breaker_of(store).state is BreakerState.OPEN) is opens
+    assert breaker_of(store).successes == won
+
+
+def test_so_are_failures_told_of_together_with_tasks_that_succeeded(app: Make, clock: MovableClock) -> None:
+    holdfast = app()
+    report = holdfast.workflow("report")
+
+    @report.step(shards=16, retries=0, retry=Adaptive(breaker=4))
+    def calc(task: Any) -> None: ...
+
+    report.submit(trigger="x")
+    worker = WorkerByHand(holdfast.store, ["report.calc"], ["workflows"])
+    calls = worker.claim(100, "workflows")
+    reports = [Report(call.id, Raised(error()), call.attempt, call.job_type, call.lease) for call in calls[:8]]
+    worker.turn(reports=reports, done=[Done(call, 1.0, None) for call in calls[8:]], ended_leases=[calls[0].lease])
+
+    assert breaker_of(holdfast.store, "report.calc").state is BreakerState.CLOSED
+
+
 def test_other_types_are_not_touched_by_it(store: Store) -> None:
     adaptive(store)
     worker = WorkerByHand(store)

@@ -430,6 +430,20 @@ class TestThrottlers:
 
         assert (told.reason, told.details["before"]) == (Reason.SHARE, 6)
 
+    def test_jobs_that_stand_aside_stand_before_others_again_when_their_share_has_a_slot(
+        self, by_region: Store
+    ) -> None:
+        worker = WorkerByHand(by_region)
+        for _ in range(40):
+            add(by_region, payload='{"region":"eu"}')
+        held = [call for _ in range(4) for call in worker.claim(1)]
+        other = add(by_region, payload='{"region":"us"}')
+        while_full = why(by_region, other)
+        worker.succeed(held[0])
+
+        assert while_full.details["before"] == 0
+        assert why(by_region, other).details["before"] == 37
+
     def test_a_factor_above_a_share_that_became_smaller_cannot_start(self, by_region: Store, instance: str) -> None:
         WorkerByHand(by_region)
         job = add(by_region, payload='{"region":"eu"}', throttle_factor=3)

@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from holdfast import ADMIT, REFUSE, App, Invalid, Reschedule, ThrottledJob, per_key, rate, share
 from holdfast.clock import MovableClock
 from holdfast.jobs import throttlers
+from holdfast.jobs.states import Waited
 from holdfast.stores import asking, claiming
 from holdfast.stores.asking import Asking
 from holdfast.stores.contract import Claimed, Done, QueueDeclared, Store, Turn, TurnAnswer, Want
@@ -68,8 +69,6 @@ def test_a_hundred_slots_are_split_forty_thirty_thirty_by_region(throttled: Call
 
 
 def test_a_job_that_waits_for_an_answer_keeps_its_slot_of_the_share(throttled: Callable[..., Store]) -> None:
-    from holdfast.jobs.states import Waited
-
     store = throttled(share("region", {"eu": 1, "us": 1}))
     jobs = fill(store, 2, "eu", "us")
     worker = WorkerByHand(store)
@@ -144,6 +143,16 @@ class TestAside:
             held = [*turn(worker, 2, [held[0]]).claimed, *held[1:]]
             assert held[0].id == eu[expected]
         assert turn(worker, 2).claimed == []
+
+    def test_a_claim_that_has_seen_too_many_of_them_goes_on_at_once_with_the_next(
+        self, throttled: Callable[..., Store]
+    ) -> None:
+        store = throttled(share("region", {"eu": 1, "us": 1}))
+        eu, (us,) = fill(store, 100, "eu"), fill(store, 1, "us")
+        worker = WorkerByHand(store)
+        answer = turn(worker)
+        assert ([call.id for call in answer.claimed], answer.full) == (eu[:1], {"mail": 0.0})
+        assert [call.id for _ in range(5) for call in turn(worker).claimed] == [us]
 
     def test_claim_order_holds_between_the_line_and_those_aside(self, throttled: Callable[..., Store]) -> None:
         store = throttled(share("region", {"eu": 1, "us": 1}))
@@ -418,8 +427,8 @@ class TestFunction:
 
 class TestApp:
     @pytest.fixture
-    def shop(self, app: Callable[..., App]) -> Iterator[App]:
-        yield app()
+    def shop(self, app: Callable[..., App]) -> App:
+        return app()
 
     def test_a_throttler_is_declared_with_the_queue_and_stored(self, shop: App) -> None:
         shop.queue("mail", throttler=REGIONS)

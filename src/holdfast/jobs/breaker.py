@@ -86,6 +86,20 @@ def failed(breaker: Breaker, policy: Adaptive, job_id: int, named: datetime | No
     return breaker
 
 
+def interrupted(breaker: Breaker) -> Breaker:
+    """A success came between two failures; it is counted with the others."""
+    return structs.replace(breaker, failures=0) if breaker.closed else breaker
+
+
+def successes_before(number: int, failures: int, successes: int) -> int:
+    """How many of the successes came before the failure with this number, from 1.
+
+    Of attempts that are told of together the order is not known: the successes are spread evenly among the failures,
+    or two hundred jobs of which every fifth fails would look like a run of forty failures.
+    """
+    return -(-number * (successes + 1) // (failures + 1)) - 1
+
+
 def is_probe(breaker: Breaker, job_id: int) -> bool:
     """The breaker hangs on the end of this job's attempt."""
     return breaker.state is BreakerState.PROBING and breaker.probe == job_id

@@ -16,7 +16,7 @@ from holdfast.jobs.facts import Facts
 from holdfast.jobs.job import Job, Situation
 from holdfast.jobs.obstacles import error_words
 from holdfast.jobs.reasons import REASONS, Explanation, Finding, Reason
-from holdfast.jobs.standing import in_line, throttled
+from holdfast.jobs.standing import ahead, in_line, throttled
 from holdfast.jobs.states import A_CENTURY, ABORT_PATIENCE
 
 SILENT = 15.0  # seconds without a sign of life that are worth a word
@@ -159,7 +159,7 @@ def _start_in_line(facts: Facts, limited: bool) -> datetime | None:
         return None
     free = 0 if limited else facts.free_slots
     speed = forecast.speed(facts.ends, facts.job.scheduled_run_time, facts.now)
-    return forecast.start(facts.now, len(facts.runnable) + 1 - free, speed)
+    return forecast.start(facts.now, len(ahead(facts)) + 1 - free, speed)
 
 
 def _further(

@@ -90,7 +90,7 @@ def _is_paced(choice: Admission, held: Held) -> bool:
 def _paced(facts: Facts, usage: Usage, rate: Rate) -> Finding:
     """The tokens of those before it come first."""
     job = facts.job
-    needed = throttlers.price(rate, job.throttle_factor) + sum(each.throttle_factor for each in facts.runnable)
+    needed = throttlers.price(rate, job.throttle_factor) + sum(each.throttle_factor for each in ahead(facts))
     until = facts.now + timedelta(seconds=max(0.0, (needed - usage.tokens) * rate.per / rate.count))
     details = {"queue": job.queue, "count": rate.count, "per": rate.per, "burst": rate.burst, "tokens": usage.tokens}
     words = {
@@ -140,10 +140,25 @@ CAUSES = {
 }
 
 
+def ahead(facts: Facts) -> list[Candidate]:
+    """Those before it that go first. Who waits for slots of another pool, or is too heavy, lets it pass."""
+    if facts.usage is None:
+        return facts.runnable
+    held = choose(facts.usage, facts.before).held
+    return [each for each in facts.runnable if each.id not in held or not _passed_over(facts, each, held[each.id])]
+
+
+def _passed_over(facts: Facts, other: Candidate, held: Held) -> bool:
+    if held.why in (Why.FACTOR, Why.POOL_FACTOR):
+        return True
+    in_pool = held.why is Why.POOL or (held.why is Why.RESERVED and held.pool is not None)
+    return in_pool and other.pool != facts.pool
+
+
 def line(facts: Facts) -> dict[str, Any]:
     """Those before it and the slots that it could have, for programs."""
     return {
-        "before": len(facts.runnable),
+        "before": len(ahead(facts)),
         "more_before": facts.more_before,
         "workers": ids_of(facts.able),
         "slots": facts.slots,
@@ -152,7 +167,7 @@ def line(facts: Facts) -> dict[str, Any]:
 
 
 def before_words(facts: Facts) -> str:
-    count = len(facts.runnable)
+    count = len(ahead(facts))
     if not (count or facts.more_before):
         return "it is the next"
     return f"{'more than ' if facts.more_before else ''}{count} {'job' if count == 1 else 'jobs'} before it"

@@ -8,8 +8,10 @@
 
 import logging
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import structs
@@ -20,7 +22,7 @@ from holdfast.jobs import breaker as breaking
 from holdfast.jobs import retry
 from holdfast.jobs.breaker import Breaker, BreakerState
 from holdfast.jobs.retry import Adaptive
-from holdfast.jobs.states import Answered, Decided, Happening, Raised, Succeeded, Waited
+from holdfast.jobs.states import Answered, Change, Decided, Happening, Raised, Succeeded, Waited
 from holdfast.stores.contract import Done, QueueRow, Turn, TypeRow
 from holdfast.stores.noting import Noting
 from holdfast.stores.statements import BATCH, RowDict
@@ -28,6 +30,7 @@ from holdfast.stores.statements import BATCH, RowDict
 logger = logging.getLogger("holdfast.breaker")
 MARK = "!"  # before the type of a probe in `ready`; no type's name can begin so
 FULL = 10 * BATCH  # most jobs that are parked or brought back in one go
+NO_WINS: Mapping[str, int] = MappingProxyType({})
 TELLING = (Raised, Decided, Succeeded, Answered, Waited)
 
 
@@ -111,9 +114,17 @@ class Breaking(Noting):
             found = self.rows("lock_breakers", params)
         return {row["job_type"]: self._breaker_of(row) for row in found}
 
-    def tells(self, happening: Happening) -> bool:
-        """Whether it may tell a breaker something."""
-        return isinstance(happening, TELLING)
+    def lessons(self, told: Sequence[str], wins: Mapping[str, int]) -> "Lessons":
+        """What is to be learned from one report for each of the types in `told`, and as many successes as in `wins`."""
+        before = self.lock_breakers({*told, *wins}) if told and self.adaptive else {}
+        return Lessons(before, Counter(told), wins)
+
+    def wins(self, turn: Turn) -> Mapping[str, int]:
+        """The plain successes of a turn by type, of adaptive types only."""
+        if not (self.adaptive and (turn.done or turn.won)):
+            return NO_WINS
+        names = [*(item.call.job_type for item in turn.done), *turn.won]
+        return Counter(name for name in names if name in self.adaptive)
 
     def count_successes(self, done: Sequence[Done], stale: int) -> None:
         """Plain successes of a turn, once for each adaptive type; those that were stale told nothing."""
@@ -268,6 +279,36 @@ class Breaking(Noting):
         for name in MOMENTS:
             values[name] = self.moment(values[name])
         return Breaker(**values)
+
+
+class Lessons:
+    """What the breakers of some types learn in one transaction."""
+
+    def __init__(self, before: Mapping[str, Breaker], told: Mapping[str, int], wins: Mapping[str, int]) -> None:
+        self.before = before
+        self.after = dict(before)
+        self._told = told
+        self._wins = wins
+        self._seen: Counter[str] = Counter()
+
+    def breaker(self, job_type: str) -> Breaker | None:
+        return self.after.get(job_type)
+
+    def learn(self, policy: retry.Policy | None, change: Change, happening: Happening, now: datetime) -> None:
+        """From one report; the successes told of with it are spread among the reports."""
+        name = change.row.job_type
+        if name not in self.after or not isinstance(policy, Adaptive):
+            return
+        if isinstance(happening, TELLING) and self._won_before(name):
+            self.after[name] = breaking.interrupted(self.after[name])
+        self.after[name] = breaking.learn(self.after[name], policy, change, happening, now)
+
+    def _won_before(self, name: str) -> bool:
+        """Whether there was a success since the last report."""
+        told, won, number = self._told[name], self._wins.get(name, 0), self._seen[name] + 1
+        self._seen[name] = number
+        earlier = breaking.successes_before(number - 1, told, won) if number > 1 else 0
+        return breaking.successes_before(number, told, won) > earlier
 
 
 MOMENTS = ("opened_time", "probe_time", "counted_time")

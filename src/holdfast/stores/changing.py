@@ -7,7 +7,7 @@ Rules:
 """
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import structs
@@ -32,7 +32,7 @@ from holdfast.jobs.states import (
     decide,
     is_waiting,
 )
-from holdfast.stores.breaking import Breaking
+from holdfast.stores.breaking import NO_WINS, TELLING, Breaking
 from holdfast.stores.contract import (
     Filter,
     News,
@@ -50,8 +50,8 @@ class Changing(Breaking):
         with self.work():
             return self.apply(reports)
 
-    def apply(self, reports: Sequence[Report], counted: Iterable[str] = ()) -> list[Change | None]:
-        """`report` inside a transaction. `counted`: types whose breakers this transaction will change besides."""
+    def apply(self, reports: Sequence[Report], wins: Mapping[str, int] = NO_WINS) -> list[Change | None]:
+        """`report` inside a transaction. `wins`: the successes of adaptive types that are told of together with this."""
         if not reports:
             return []
         outside = [report.job_id for report in reports if report.attempt is None]
@@ -61,27 +61,25 @@ class Changing(Breaking):
         reports = self._heed_aborts(reports)
         now, types = self.now(), self._read_types()
         self._read_queues()  # their order as it is now: hints are placed by it
-        told = {
-            row.job_type for report in reports if (row := locked.get(report.job_id)) and self.tells(report.happening)
-        }
-        before = self.lock_breakers(told | set(counted)) if told else {}
-        breakers = dict(before)
+        lessons = self.lessons([row.job_type for report in reports if (row := self._telling(report, locked))], wins)
         changes: list[Change | None] = []
         for report in reports:
             row = locked.get(report.job_id)
             change = None
             if row is not None and self._owns(report, row) and self._first_answer(report, row):
-                rules = self._rules(types.get(row.job_type), breakers.get(row.job_type), now)
+                rules = self._rules(types.get(row.job_type), lessons.breaker(row.job_type), now)
                 change = decide(row, report.happening, rules, now, random.random())
                 self._write(change, now, report)
-                if row.job_type in breakers and isinstance(rules.policy, retry.Adaptive):
-                    known = breakers[row.job_type]
-                    breakers[row.job_type] = breaking.learn(known, rules.policy, change, report.happening, now)
+                lessons.learn(rules.policy, change, report.happening, now)
                 locked[report.job_id] = None
             changes.append(change)
         self._end_rows(changes, now)
-        self.keep_breakers(before, breakers)
+        self.keep_breakers(lessons.before, lessons.after)
         return changes
+
+    def _telling(self, report: Report, locked: Mapping[int, Row | None]) -> Row | None:
+        """The row of a report that may tell its type's breaker something."""
+        return locked.get(report.job_id) if isinstance(report.happening, TELLING) else None
 
     def _heed_aborts(self, reports: Sequence[Report]) -> Sequence[Report]:
         """An attempt that somebody wants to end and that ends by itself, though not in success, ends as they want (J10)."""

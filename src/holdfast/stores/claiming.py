@@ -255,6 +255,7 @@ class _Claim:
         self.foreign: frozenset[str] = frozenset()  # types that only others could run now
         self.more = True  # there may be due jobs that were not seen
         self.past_foreign = False  # what stands behind those was looked for
+        self.unfinished = False  # so many stood in the way that the next claim has to go on
         self.failed_for = 0.0  # seconds that the function rests, because it failed
 
     def made(self) -> Claims:
@@ -268,6 +269,8 @@ class _Claim:
             mine = self._mine(rows, choice)
             if not self._look_further(rows, candidates, choice, mine):
                 break
+        else:
+            self.unfinished = True
         self.store.note_look(self.queue, able, len(choice.admitted), self._after_lane())
         self._reschedule(choice)
         claimed = self._take(usage, candidates, mine)
@@ -378,7 +381,7 @@ class _Claim:
                 lanes.append(encode_lane(lane).decode())
         if moved:
             self.store.put_aside(self.queue, moved, lanes)
-        self.window = max(self.window, min(self.look.room + 1, MOST_CANDIDATES), SMALLEST)
+        self.window = MOST_CANDIDATES  # there may be many more of them
         return bool(moved)
 
     # Taking
@@ -413,6 +416,8 @@ class _Claim:
     def _claims(self, claimed: Sequence[Claimed], choice: Admission, count: int) -> Claims:
         if self.failed_for:
             return Claims(claimed, True, self.failed_for)
+        if self.unfinished:
+            return Claims(claimed, True, 0.0)
         held = [each for each in choice.held.values() if each.why is not Why.UNHANDLED]
         waits = [each.seconds for each in held if each.seconds is not None]
         waits += [ASK_AGAIN] if any(each.why is Why.REFUSED for each in held) else []

@@ -183,6 +183,7 @@ class Turn(Struct, frozen=True):
     types: tuple[str, ...] = ()
     promote: bool = False
     notes: Sequence[Note] = ()  # of the jobs that end with this turn: written before their end
+    won: Sequence[str] = ()  # the types of successes of this turn that are settled already
 
 
 class TurnAnswer(Struct, frozen=True):

@@ -322,7 +322,8 @@ class PostgresStore(SqlStore):
             for name, attached in self._defined("archive_parts", literals, params={"prefix": prefix}).fetchall():
                 written = name.removeprefix(prefix)
                 if attached == (kind == "archive") and MONTH.fullmatch(written) and _end_of_month(written) <= before:
-                    return str(name) if kind == "forgotten" else self._take_out(name, f"{self.instance}__forgotten_{written}")
+                    forgotten = f"{self.instance}__forgotten_{written}"
+                    return forgotten if kind == "forgotten" else self._take_out(name, forgotten)
         return None
 
     def _take_out(self, month: str, forgotten: str) -> str:
@@ -547,26 +548,27 @@ class PostgresStore(SqlStore):
                 self.write_notes(turn.notes)
                 stale = self.finish_tasks(tasks)
                 done = [item for item in turn.done if item.call.run is None]
-                answer = self.exchange(structs.replace(turn, done=done, notes=()))
+                won = [item.call.job_type for item in tasks]
+                answer = self.exchange(structs.replace(turn, done=done, notes=(), won=won))
                 return structs.replace(answer, stale=answer.stale + stale)
         throttled = [want for want in turn.wants if self.queue_row(want.queue).throttled]
         with self._translated(), self.connection.lock:
-            counted = self.adaptive.keys() & {item.call.job_type for item in turn.done} if self.adaptive else ()
-            if not (turn.reports or throttled or turn.notes or counted):
+            wins = self.wins(turn)
+            if not (turn.reports or throttled or turn.notes or wins):
                 turn, probe_in = self.heed_breakers(turn, self.given_now())
                 return _woken_by(self._pipeline(turn, turn.wants, ()), probe_in)
             alone = self.connection.depth == 0
             first = alone and not (turn.reports or turn.notes or self.adaptive)  # nothing to do before: the pipeline begins the transaction
             with self.work(begin=not first):
                 self.write_notes(turn.notes)
-                changes = self.apply(turn.reports, counted)
+                changes = self.apply(turn.reports, wins)
                 turn, probe_in = self.heed_breakers(turn, self.given_now())
                 wants = [want for want in turn.wants if want not in throttled]
                 looked: list[Look] = []
-                answer = self._pipeline(turn, wants, changes, () if counted else throttled, looked, first)
+                answer = self._pipeline(turn, wants, changes, () if wins else throttled, looked, first)
                 answer = _woken_by(answer, probe_in)
                 self._now = None  # what was promoted just now is due now
-                if counted:  # breakers are locked before queues
+                if wins:  # breakers are locked before queues
                     self.count_successes(turn.done, answer.stale - sum(change is None for change in changes))
                     looked += [self.look(turn, want) for want in _by_name(throttled)]
                 return self._with_throttled(turn, answer, looked)

@@ -426,11 +426,12 @@ class SqliteStore(SqlStore):
                 self.write_notes(turn.notes)
                 stale = self.finish_tasks(tasks)
                 done = [item for item in turn.done if item.call.run is None]
-                answer = self.exchange(structs.replace(turn, done=done, notes=()))
+                won = [item.call.job_type for item in tasks]
+                answer = self.exchange(structs.replace(turn, done=done, notes=(), won=won))
                 return structs.replace(answer, stale=answer.stale + stale)
         with self.work():
             self.write_notes(turn.notes)
-            changes = self.apply(turn.reports)
+            changes = self.apply(turn.reports, self.wins(turn))
             stamp = microseconds(self.now())  # not earlier than what apply has just placed
             stale = self._settle(turn.done, stamp)
             if turn.done and self.adaptive:
