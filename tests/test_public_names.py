@@ -12,7 +12,21 @@ NAMES = {
     *("HoldfastError", "Invalid", "NotFound", "Conflict", "DuplicateJob", "IllegalMove", "Unavailable", "JobFailed"),
 }
 APP = {
-    *("queue", "enqueue", "enqueue_many", "transaction", "get", "find", "abort", "retry", "pause", "resume", "limit", "explain", "log"),
+    *(
+        "queue",
+        "enqueue",
+        "enqueue_many",
+        "transaction",
+        "get",
+        "find",
+        "abort",
+        "retry",
+        "pause",
+        "resume",
+        "limit",
+        "explain",
+        "log",
+    ),
     *("run_until_idle", "worker", "run_worker", "close"),
 }
 JOB = {

@@ -146,7 +146,7 @@ JOB_OPTIONS = {
 QUEUE_OPTIONS = {
     "name": "Lower-case words joined by underscores.",
     "throttle_limit": "The most that may run at once, as a sum of `throttle_factor`; below 1 there is no limit (W3).",
-    "throttler": "`share(…)`, `per_key(…)`, `rate(…)` or a [function](../guides/throttle-a-queue.md#decide-in-code) that decide which jobs start (W4).",
+    "throttler": "`share(…)`, `per_key(…)`, `rate(…)` or a [function](../guides/throttle-a-queue.md#decide-in-code) that admits jobs (W4).",
     "order": '`"priority"`: priority before time. `"schedule"`: time before priority.',
 }
 SCHEDULE_OPTIONS = {

@@ -13,8 +13,9 @@ COLUMN = re.compile(r'^    "?([a-z_]+)"? (.+?),?$', re.MULTILINE)  # a constrain
 END_OF_TYPE = re.compile(r" (COLLATE|NOT NULL|DEFAULT|GENERATED|PRIMARY KEY).*")
 PREFIX, QUEUE_TABLE = "holdfast__", "holdfast_work"
 ORDER = (
-    "job", "queue", "type", "key", "ready", "aside", "bucket", "waiting", "parked", "undecided", "workflow", "run", "step", "trigger", "schedule", "firing", "breaker", "lease", "worker", "abort", "attempt",
-    "log", "audit", "dead", "ended", "archive", "sequence", "__holdfast_instance", "__holdfast_table",
+    "job", "queue", "type", "key", "ready", "aside", "bucket", "waiting", "parked", "undecided", "workflow",
+    "run", "step", "trigger", "schedule", "firing", "breaker", "lease", "worker", "abort", "attempt", "log",
+    "audit", "dead", "ended", "archive", "sequence", "__holdfast_instance", "__holdfast_table",
 )  # fmt: skip
 
 # Where the migration has no comment of its own.

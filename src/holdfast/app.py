@@ -260,7 +260,9 @@ class App:
         """
         definition = read_definition(path)
         if definition.name in self._workflows:
-            raise Conflict(f"Workflow `{definition.name}` is declared twice in this app. Give one of them another name.")
+            raise Conflict(
+                f"Workflow `{definition.name}` is declared twice in this app. Give one of them another name."
+            )
         lacking = [step.name for step in definition.steps if step.name not in handlers and step.handler not in handlers]
         makers = [f"{step.name}.items" for step in definition.steps if isinstance(step.partition, Items)]
         lacking += [name for name in makers if name not in handlers]

@@ -155,7 +155,11 @@ def queue(row: Struct, counts: Mapping[str, int]) -> Shape:
     """A queue as it is stored, with how many jobs it has in each status."""
     throttler = getattr(row, "throttler", None)
     more = {"throttler": None if throttler is None else msgspec.json.decode(throttler)}
-    return _shape(row, QUEUE, order="claim_order") | more | {"jobs": {status: counts.get(status, 0) for status in STATUSES}}
+    return (
+        _shape(row, QUEUE, order="claim_order")
+        | more
+        | {"jobs": {status: counts.get(status, 0) for status in STATUSES}}
+    )
 
 
 def queue_load(row: Struct) -> Shape:

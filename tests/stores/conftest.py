@@ -12,7 +12,22 @@ from tests.conftest import names
 from tests.invariants import check_invariants
 
 EMPTIED = (
-    *("ready", "aside", "bucket", "waiting", "parked", "undecided", "lease", "key", "job", "archive", "attempt", "log", "audit", "abort"),
+    *(
+        "ready",
+        "aside",
+        "bucket",
+        "waiting",
+        "parked",
+        "undecided",
+        "lease",
+        "key",
+        "job",
+        "archive",
+        "attempt",
+        "log",
+        "audit",
+        "abort",
+    ),
     *("dead", "ended", "worker", "type", "breaker", "firing", "schedule"),
 )
 QUEUE_TABLES = (

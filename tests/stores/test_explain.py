@@ -14,12 +14,12 @@ from holdfast import App, Explanation, NotFound
 from holdfast.clock import MovableClock
 from holdfast.jobs import throttlers
 from holdfast.jobs.explain import explain
-from holdfast.jobs.job import Answer, Job
+from holdfast.jobs.job import Answer, Job, Progress
 from holdfast.jobs.reasons import Reason
 from holdfast.jobs.retry import Adaptive, encode
 from holdfast.jobs.states import Decided, Waited
 from holdfast.jobs.throttlers import Function, Throttler, per_key, rate, share
-from holdfast.stores.contract import NewJob, QueueDeclared, Report, Store, Turn, Want, WorkerJoin
+from holdfast.stores.contract import Done, NewJob, Note, QueueDeclared, Report, Store, Turn, Want, WorkerJoin
 from tests.by_hand import WorkerByHand, add, declare, error
 from tests.raw_sql import RawSql
 from tests.stores.test_random_histories import Draw, Histories
@@ -421,28 +421,30 @@ class TestThrottlers:
 
     def test_a_job_that_stands_aside_is_explained_like_one_in_line(self, by_region: Store, sql: RawSql) -> None:
         worker = WorkerByHand(by_region)
-        jobs = [add(by_region, payload='{"region":"eu"}') for _ in range(40)]
-        for _ in range(4):
-            worker.claim(1)
-        assert sql.value("select count(*) from {aside} where id = :id", id=jobs[9].id) == 1
+        jobs = [add(by_region, payload='{"region":"eu"}').id for _ in range(40)]
+        add(by_region, payload='{"region":"us"}')
+        worker.turn(wants=[Want("mail", 20, 20)])
+        (last,) = sql("select max(id) as id from {aside}")
 
-        told = why(by_region, jobs[9])
+        told = why(by_region, last["id"])
 
-        assert (told.reason, told.details["before"]) == (Reason.SHARE, 6)
+        assert (told.reason, told.details["before"]) == (Reason.SHARE, jobs.index(last["id"]) - 3)
 
-    def test_jobs_that_stand_aside_stand_before_others_again_when_their_share_has_a_slot(
-        self, by_region: Store
-    ) -> None:
+    def test_a_heavier_job_that_stands_aside_collects_the_slots_of_its_share(self, by_region: Store) -> None:
         worker = WorkerByHand(by_region)
-        for _ in range(40):
-            add(by_region, payload='{"region":"eu"}')
-        held = [call for _ in range(4) for call in worker.claim(1)]
-        other = add(by_region, payload='{"region":"us"}')
-        while_full = why(by_region, other)
-        worker.succeed(held[0])
+        for _ in range(3):
+            add(by_region, payload='{"region":"eu"}', priority=1)
+        heavy = add(by_region, payload='{"region":"eu"}', throttle_factor=3)
+        light = [add(by_region, payload='{"region":"eu"}') for _ in range(40)]
+        add(by_region, payload='{"region":"us"}')
+        held = worker.turn(wants=[Want("mail", 20, 20)]).claimed
+        worker.turn(done=[Done(held[0], 1.0, None)], ended_leases=[held[0].lease])
 
-        assert while_full.details["before"] == 0
-        assert why(by_region, other).details["before"] == 37
+        told = why(by_region, light[-1])
+
+        assert why(by_region, heavy).reason == Reason.SHARE
+        assert (told.reason, told.details["reserved_for"]) == (Reason.RESERVED, heavy.id)
+        assert why(by_region, add(by_region, payload='{"region":"us"}')).details["before"] == 0
 
     def test_a_factor_above_a_share_that_became_smaller_cannot_start(self, by_region: Store, instance: str) -> None:
         WorkerByHand(by_region)
@@ -707,6 +709,16 @@ class TestSomebodyHasIt:
         assert f"on here, since {at(began)} (4.0 s ago)" in told.text
         assert (told.details["worker"], told.details["host"], told.details["start_time"]) == (worker.id, "here", began)
         assert told.details["usual_seconds"] is None
+
+    def test_a_held_job_tells_how_far_it_is(self, store: Store) -> None:
+        worker, job = WorkerByHand(store), add(store)
+        worker.claim_one()
+        store.note([Note(job.id, 1, "mail", Progress(0.4, "row 40"))])
+
+        told = why(store, job)
+
+        assert "It is 40% done: row 40." in told.text
+        assert told.details["progress"] == {"fraction": 0.4, "text": "row 40"}
 
     def test_a_holder_that_is_silent_is_told_of(self, store: Store, clock: MovableClock) -> None:
         worker, job = WorkerByHand(store), add(store)

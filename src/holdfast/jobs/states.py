@@ -268,7 +268,20 @@ class Rescheduled(Struct, frozen=True, tag=True):
     at: datetime
 
 
-Happening = Raised | Decided | Succeeded | Waited | Answered | Snoozed | HandedBack | Lost | Aborted | Expired | Moved | Rescheduled
+Happening = (
+    Raised
+    | Decided
+    | Succeeded
+    | Waited
+    | Answered
+    | Snoozed
+    | HandedBack
+    | Lost
+    | Aborted
+    | Expired
+    | Moved
+    | Rescheduled
+)
 
 
 def decide(row: Row, happening: Happening, rules: Rules, now: datetime, luck: float = 0.0) -> Change:

@@ -193,7 +193,9 @@ class TurnAnswer(Struct, frozen=True):
     stale: int
     changes: Sequence[Change | None]
     wake_in: float | None = None  # seconds until the next job's time comes; known after `promote`
-    full: Mapping[str, float | None] = {}  # throttled queues whose due jobs may not start; seconds until they might, if known
+    full: Mapping[
+        str, float | None
+    ] = {}  # throttled queues whose due jobs may not start; seconds until they might, if known
 
 
 class WorkerJoin(Struct, frozen=True):

@@ -29,14 +29,17 @@ class Hand:
         self._rates = [0.0] * pumps  # jobs ended per second
         self._measured = [0.0] * pumps
 
-    def reserve(self, most: int) -> int:
-        """Room for jobs, taken before the claim so that two pumps do not fill it twice."""
+    def reserve(self, most: int, ending: int = 0) -> int:
+        """Room for jobs, taken before the claim so that two pumps do not fill it twice; `ending` leave in the same turn."""
         with self._lock:
-            room = max(0, min(most, self._target() - self.count))
+            room = max(0, min(most, self._target() - self.count + ending))
             self.count += room
             return room
 
     def _target(self) -> int:
+        """How many to have in hand. Claimed ahead they would leave no slot for a throttled queue, which needs a free one."""
+        if self.throttled:
+            return self.concurrency
         return max(self.concurrency, min(int(sum(self._rates) * AHEAD), MOST_AHEAD))
 
     def release(self, count: int) -> None:

@@ -156,7 +156,7 @@ class Pump(threading.Thread):
         self._take_calls(monotonic())
         if self.worker.stopping or not self._unasked:
             return [], 0
-        room = self.hand.reserve(BATCH)
+        room = self.hand.reserve(BATCH, self._ending() if self.hand.throttled else 0)
         if room and (self._reread or not self._queues):
             self._read_queues()
         queues = self._next_queues(room) if room else []
@@ -172,16 +172,14 @@ class Pump(threading.Thread):
         unasked = list(self._queues)[: self._unasked]
         awake = self._rests.awake(unasked, monotonic())[:room]
         passed = len(unasked) if len(awake) < room else unasked.index(awake[-1]) + 1
-        resting = self._rests.ends_of(set(unasked[:passed]) - set(awake))
-        if resting is not None:
-            self._look_again = resting if self._look_again is None else min(resting, self._look_again)
+        self._look_at(self._rests.ends_of(set(unasked[:passed]) - set(awake)))
         self._queues.rotate(-passed)
         self._unasked = max(0, self._unasked - passed) if unasked else 0
         return awake
 
     def _take_calls(self, now: float) -> None:
         """Reasons to look: somebody called, wrote, or it is time."""
-        if self._heard:
+        if self._heard and not self._all_rest(now):
             self._heard = False
             if self.store.changed():
                 self.look(promote=True)
@@ -197,6 +195,17 @@ class Pump(threading.Thread):
         if self._called:
             self._called = False
             self._unasked = max(1, len(self._queues))
+
+    def _all_rest(self, now: float) -> bool:
+        """Every queue was found full: what was heard is looked into after that, or writers would wait for idle readers."""
+        if not self._queues or self._rests.awake(self._queues, now):
+            return False
+        self._look_at(self._rests.ends_of(self._queues))
+        return True
+
+    def _look_at(self, moment: float | None) -> None:
+        if moment is not None:
+            self._look_again = moment if self._look_again is None else min(moment, self._look_again)
 
     def _read_queues(self) -> None:
         self._reread = False
@@ -230,10 +239,12 @@ class Pump(threading.Thread):
             self._promote_at = now + min(worker.settings.poll, 3600.0 if answer.wake_in is None else answer.wake_in)
         if turn.wants:
             asked = [want.queue for want in turn.wants]
-            self._rests.found(asked, answer.full, {call.queue for call in answer.claimed} if answer.full else set(), now)
+            self._rests.found(
+                asked, answer.full, {call.queue for call in answer.claimed} if answer.full else set(), now
+            )
             self._plan_next_look(turn, claimed, now)
-        if finished:
-            self._tell_of_room()
+        if finished or room > claimed:
+            self._tell_of_room(called=finished > 0 and not turn.wants)
         if any(change is not None and change.place_time is not None for change in answer.changes):
             worker.pumps[0].look(promote=True)
 
@@ -248,9 +259,9 @@ class Pump(threading.Thread):
         elif claimed and self.index == 0:
             self._look_again = now + LINGER
 
-    def _tell_of_room(self) -> None:
-        """What ended made room, perhaps after another pump had looked for it."""
-        if self.hand.throttled:
+    def _tell_of_room(self, called: bool) -> None:
+        """What ended, or was reserved in vain, made room, perhaps after another pump had looked for it."""
+        if self.hand.throttled and called:
             self._called = True
         for pump in self.worker.pumps:
             if pump is not self and pump.hungry:

@@ -558,7 +558,9 @@ class PostgresStore(SqlStore):
                 turn, probe_in = self.heed_breakers(turn, self.given_now())
                 return _woken_by(self._pipeline(turn, turn.wants, ()), probe_in)
             alone = self.connection.depth == 0
-            first = alone and not (turn.reports or turn.notes or self.adaptive)  # nothing to do before: the pipeline begins the transaction
+            first = alone and not (
+                turn.reports or turn.notes or self.adaptive
+            )  # nothing to do before: the pipeline begins the transaction
             with self.work(begin=not first):
                 self.write_notes(turn.notes)
                 changes = self.apply(turn.reports, wins)

@@ -522,9 +522,7 @@ class SqliteStore(SqlStore):
         leased = [(row["id"], row["throttle_factor"], pools[row["id"]]) for row in chosen if row["id"] in found]
         if not leased:
             return []
-        self._cursor.execute(
-            self.text("add_leases"), (queue, turn.worker, turn.pump, encode_json(leased).decode())
-        )
+        self._cursor.execute(self.text("add_leases"), (queue, turn.worker, turn.pump, encode_json(leased).decode()))
         first = self.connection.database.last_insert_rowid() - len(leased) + 1
         return [Claimed(queue, lease, *found[entry[0]]) for lease, entry in enumerate(leased, first)]
 
