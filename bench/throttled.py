@@ -1,10 +1,11 @@
 """What a limit costs: the same turns, and whole workers, on a queue with a limit of 500 and without."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from bench.execution import Run, check_marks, raw_turns, watch
 from bench.places import UNFINISHED, Place, load
-from bench.processes import workers
+from bench.processes import Started, wait_for, workers
 from bench.worker import QUEUE, bench_app
 
 LIMIT = 500
@@ -17,7 +18,7 @@ def limited_turns(place: Place, count: int, batch: int) -> Run:
 
 
 def limited(place: Place, count: int, processes: int = 1, source: str = "", **settings: Any) -> Run:
-    """Workers of which each could take the whole limit; measured as `execution` is."""
+    """Workers of which each could take the whole limit; all of them are there when the first job begins."""
     url = place.fresh(source)
     after = load(url, count)
     set_limit(url)
@@ -25,6 +26,7 @@ def limited(place: Place, count: int, processes: int = 1, source: str = "", **se
     look = place.look()
     try:
         with workers(url, place.folder, count, processes, concurrency=LIMIT, **settings) as started:
+            let_go(url, processes, started)
             run = watch(place, look, UNFINISHED.format(after=after), count, started)
             check_marks(started, count)
             return run
@@ -33,8 +35,16 @@ def limited(place: Place, count: int, processes: int = 1, source: str = "", **se
 
 
 def set_limit(url: str) -> None:
+    """And no job begins yet."""
     with bench_app(url) as app:
         app.limit(QUEUE, LIMIT)
+        app.pause(QUEUE)
+
+
+def let_go(url: str, processes: int, started: Sequence[Started]) -> None:
+    with bench_app(url) as app:
+        wait_for(lambda: len(app.workers()) == processes, 30, "all workers are there", started)
+        app.resume(QUEUE)
 
 
 def load_clogged(place: Place, many: int) -> None:

@@ -16,7 +16,7 @@ CONTRACT = (
     "throttle_factor time_windows scheduled_run_time create_time update_time start_time end_time execution_time "
     "progress duplicate"
 )
-BESIDES = "situation losses crashes retries expires_time total_time worker retry_of archived"
+BESIDES = "answer run situation losses crashes retries expires_time total_time worker retry_of archived"
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
 

@@ -48,6 +48,8 @@ JOB = (
     "worker",
     "retry_of",
     "progress",
+    "answer",
+    "run",
     "duplicate",
     "archived",
 )

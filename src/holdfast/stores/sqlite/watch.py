@@ -14,6 +14,7 @@ from holdfast.stores.contract import News
 IN_MODIFY, IN_CREATE, IN_NONBLOCK, IN_CLOEXEC = 0x2, 0x100, 0o4000, 0o2000000
 EVENT = struct.Struct("iIII")
 POLL = 0.05  # seconds between looks where there is no inotify
+TOGETHER = 0.002  # seconds after a call in which further writes are taken together: a commit is many of them
 
 
 class FileWatch:
@@ -49,6 +50,7 @@ class FileWatch:
                 return
             if wanted in _names(os.read(self._inotify, 65536)):
                 self._wake()
+                select.select([self._stop_reader], [], [], TOGETHER)
 
     def _run_poll(self) -> None:
         seen = None
