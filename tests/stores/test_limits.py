@@ -115,14 +115,15 @@ def test_jobs_that_only_a_busy_worker_could_run_do_not_keep_the_others_waiting(l
     prints = [add(limited, job_type="print").id for _ in range(60)]
     sends = [add(limited).id for _ in range(5)]
     assert claim(printer, room=1, free=1) == prints[:1]  # it has one slot, and that is taken now
-    assert claim(sender) == sends
+    assert claim(sender, room=5, free=5) == sends
 
 
 def test_a_slot_is_left_for_a_job_before_ours_that_another_worker_has_a_hand_free_for(limited: Store) -> None:
     printer, sender = WorkerByHand(limited, types=("print",)), WorkerByHand(limited, types=("send",))
     prints = [add(limited, job_type="print").id for _ in range(60)]
     sends = [add(limited).id for _ in range(20)]
-    assert claim(sender) == sends[:9]
+    assert claim(sender, room=5, free=5) == sends[:5]  # looks past what the one free hand cannot take
+    assert claim(sender) == sends[5:9]
     assert claim(printer) == prints[:1]
 
 
@@ -241,7 +242,7 @@ def test_a_worker_that_idles_wakes_for_the_next_token(app: Callable[..., App]) -
         ended = [job.wait(20) for job in jobs]
     starts = [job.start_time for job in ended if job.start_time is not None]
     gaps = [(later - earlier).total_seconds() for earlier, later in itertools.pairwise(starts)]
-    assert all(gap > 0.199 for gap in gaps)
+    assert all(gap >= 0.1999 for gap in gaps)
 
 
 @pytest.mark.claim("Q2")

@@ -235,7 +235,7 @@ def test_workers_probe_an_open_breaker_in_time_and_go_on_when_it_closes(app: App
             raise ConnectionError("down")
         return n
 
-    policy = Adaptive(first=0, jitter=0, breaker=3, probe=0.2)
+    policy = Adaptive(first=0, jitter=0, most=0.5, breaker=3, probe=0.2)  # what is over the budget waits for `most`
     declared = app.queue("work").job(send, retries=retries, retry=policy)
     with app.worker(concurrency=1, poll=60), app.worker(concurrency=1, poll=60):
         jobs = [declared.enqueue(n=n) for n in range(10)]

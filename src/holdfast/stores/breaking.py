@@ -47,19 +47,27 @@ class Breaking(Noting):
     def adaptive(self) -> Mapping[str, Adaptive]:
         """The types with adaptive retry, as they were when types were read last."""
         if self._adaptive is None:
-            self._read_types()
+            self._read_adaptive()
         return self._adaptive or {}
 
     def _read_types(self) -> dict[str, TypeRow]:
         found = super()._read_types()
-        policies = {name: retry.decode(row.retry) for name, row in found.items() if "adaptive" in (row.retry or "")}
-        self._adaptive = {name: policy for name, policy in policies.items() if isinstance(policy, Adaptive)}
+        self._adaptive = adaptive_among(found.values())
         return found
 
+    def _types_named(self, names: Iterable[str]) -> dict[str, TypeRow]:
+        found = super()._types_named(names)
+        others = {name: policy for name, policy in self.adaptive.items() if name not in found}
+        self._adaptive = others | adaptive_among(found.values())
+        return found
+
+    def _read_adaptive(self) -> None:
+        self._adaptive = adaptive_among(self._type_of(row) for row in self.rows("adaptive_types"))
+
     def queues(self) -> Sequence[QueueRow]:
-        """Every queue. Types are read with them: so a worker learns which of them became adaptive."""
+        """Every queue. Adaptive types are read with them: so a worker learns which of them became so."""
         with self.lone():
-            self._read_types()
+            self._read_adaptive()
             return self._read_queues()
 
     # Looking and acting
@@ -321,3 +329,9 @@ def _marked(types: Iterable[str], tripped: set[str]) -> list[str]:
 def sooner(one: float | None, other: float | None) -> float | None:
     """The smaller number of seconds; None is never."""
     return min((each for each in (one, other) if each is not None), default=None)
+
+
+def adaptive_among(types: Iterable[TypeRow]) -> dict[str, Adaptive]:
+    """The types with adaptive retry, each with its policy."""
+    policies = {row.job_type: retry.decode(row.retry) for row in types if "adaptive" in (row.retry or "")}
+    return {name: policy for name, policy in policies.items() if isinstance(policy, Adaptive)}

@@ -59,7 +59,7 @@ class Changing(Breaking):
             self._drop_hints(outside)
         locked = self._lock([report.job_id for report in reports])
         reports = self._heed_aborts(reports)
-        now, types = self.now(), self._read_types()
+        now, types = self.now(), self._types_named({row.job_type for row in locked.values() if row is not None})
         self._read_queues()  # their order as it is now: hints are placed by it
         lessons = self.lessons([row.job_type for report in reports if (row := self._telling(report, locked))], wins)
         changes: list[Change | None] = []

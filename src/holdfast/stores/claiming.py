@@ -218,7 +218,7 @@ class Claiming(Glancing):
 
     @abstractmethod
     def claim_these(
-        self, turn: Turn, queue: str, chosen: Sequence[RowDict], pools: Mapping[int, str | None]
+        self, turn: Turn, queue: str, chosen: Sequence[RowDict], pools: Mapping[int, str | None], now: Any
     ) -> list[Claimed]:
         """Let chosen jobs enter running, each under a lease of its own that carries its factor and pool."""
 
@@ -255,6 +255,7 @@ class _Claim:
         self.foreign: frozenset[str] = frozenset()  # types that only others could run now
         self.more = True  # there may be due jobs that were not seen
         self.past_foreign = False  # what stands behind those was looked for
+        self.moved = False  # some stood aside just now
         self.unfinished = False  # so many stood in the way that the next claim has to go on
         self.failed_for = 0.0  # seconds that the function rests, because it failed
 
@@ -380,6 +381,7 @@ class _Claim:
                 moved.append(row)
                 lanes.append(encode_lane(lane).decode())
         if moved:
+            self.moved = True
             self.store.put_aside(self.queue, moved, lanes)
         self.window = MOST_CANDIDATES  # there may be many more of them
         return bool(moved)
@@ -395,13 +397,13 @@ class _Claim:
 
     def _take(self, usage: Usage, candidates: Sequence[Candidate], mine: Sequence[RowDict]) -> list[Claimed]:
         pools = {candidate.id: candidate.pool for candidate in candidates}
-        claimed = self.store.claim_these(self.turn, self.queue, mine, pools) if mine else []
+        now = self.look.bucket["now"]  # of the tokens and of the starts, so that the rate is exact
+        claimed = self.store.claim_these(self.turn, self.queue, mine, pools, now) if mine else []
         set_back = (self.look.bucket["elapsed"] or 0.0) < 0  # the clock was: what is left counts from now on
         if isinstance(self.throttler, Rate) and (claimed or set_back):
             started = {call.id for call in claimed}
             tokens = usage.tokens - sum(row["throttle_factor"] for row in mine if row["id"] in started)
-            params = {"queue": self.queue, "tokens": tokens, "now": self.look.bucket["now"]}
-            self.store.run("put_bucket", params)
+            self.store.run("put_bucket", {"queue": self.queue, "tokens": tokens, "now": now})
         return claimed
 
     def _tell_others(self, rows: Sequence[RowDict], choice: Admission, mine: Sequence[RowDict]) -> None:
@@ -421,7 +423,7 @@ class _Claim:
         held = [each for each in choice.held.values() if each.why is not Why.UNHANDLED]
         waits = [each.seconds for each in held if each.seconds is not None]
         waits += [ASK_AGAIN] if any(each.why is Why.REFUSED for each in held) else []
-        full = bool(held) and count < self.look.room
+        full = bool(held or self.look.lanes or self.moved) and count < self.look.room
         return Claims(claimed, full, min(waits, default=None) if full else None)
 
     def _after_lane(self) -> str:

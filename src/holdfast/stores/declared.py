@@ -1,7 +1,7 @@
 """Queues and job types: what the code declares, and what an operator set."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +17,7 @@ from holdfast.stores.contract import (
     QueueRow,
     TypeRow,
 )
-from holdfast.stores.statements import Statements, decode_words, encode_json
+from holdfast.stores.statements import RowDict, Statements, decode_words, encode_json
 
 
 class Declared(Statements):
@@ -106,15 +106,20 @@ class Declared(Statements):
             return self._read_types()
 
     def _read_types(self) -> dict[str, TypeRow]:
-        found = {}
-        for row in self.rows("types"):
-            values = {name: row[name] for name in TypeRow.__struct_fields__}
-            for name in ("default_time_windows", "labels"):
-                values[name] = decode_words(values[name])
-            for name in FLAGS:
-                values[name] = bool(values[name])
-            found[row["job_type"]] = TypeRow(**values)
-        return found
+        return {row["job_type"]: self._type_of(row) for row in self.rows("types")}
+
+    def _types_named(self, names: Iterable[str]) -> dict[str, TypeRow]:
+        """Only these: an instance may have hundreds, and a change of one job needs one."""
+        params = {"names": self.words(sorted(names))}
+        return {row["job_type"]: self._type_of(row) for row in self.rows("types_named", params)}
+
+    def _type_of(self, row: RowDict) -> TypeRow:
+        values = {name: row[name] for name in TypeRow.__struct_fields__}
+        for name in ("default_time_windows", "labels"):
+            values[name] = decode_words(values[name])
+        for name in FLAGS:
+            values[name] = bool(values[name])
+        return TypeRow(**values)
 
     def _type_params(self, row: TypeRow, now: datetime) -> dict[str, Any]:
         params = {name: getattr(row, name) for name in TypeRow.__struct_fields__}

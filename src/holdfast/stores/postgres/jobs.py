@@ -614,7 +614,7 @@ class PostgresStore(SqlStore):
         self.run("put_aside", params)
 
     def claim_these(
-        self, turn: Turn, queue: str, chosen: Sequence[Mapping[str, Any]], pools: Mapping[int, str | None]
+        self, turn: Turn, queue: str, chosen: Sequence[Mapping[str, Any]], pools: Mapping[int, str | None], now: Any
     ) -> list[Claimed]:
         ids = sorted(row["id"] for row in chosen)
         params = {
@@ -624,8 +624,10 @@ class PostgresStore(SqlStore):
             "spots": words_literal([row["spot"] for row in chosen if "lane" not in row]),
             "aside": words_literal([row["spot"] for row in chosen if "lane" in row]),
             "ids": literal(ids),
-            "pools": words_literal([pools[job_id] for job_id in ids]) if any(pools.values()) else None,
-            "now": self.now(),
+            "pools": words_literal([pools[job_id] for job_id in ids])
+            if any(pool is not None for pool in pools.values())
+            else None,
+            "now": now,
         }
         text = self.text("claim_these", queue).encode()
         return self._claimed(queue, self.connection.database.execute(text, params, binary=True))

@@ -511,14 +511,14 @@ class SqliteStore(SqlStore):
         self._cursor.executemany(self.text("take"), places)
 
     def claim_these(
-        self, turn: Turn, queue: str, chosen: Sequence[RowDict], pools: Mapping[int, str | None]
+        self, turn: Turn, queue: str, chosen: Sequence[RowDict], pools: Mapping[int, str | None], now: Any
     ) -> list[Claimed]:
         places = [(queue, row["major"], row["minor"], row["id"]) for row in chosen if "lane" not in row]
         self._cursor.executemany(self.text("take"), places)
         aside = [(queue, row["lane"], row["major"], row["minor"], row["id"]) for row in chosen if "lane" in row]
         if aside:
             self._cursor.executemany(self.text("fetch"), aside)
-        found = self._start(turn, queue, self.pack([row["id"] for row in chosen]), microseconds(self.now()))
+        found = self._start(turn, queue, self.pack([row["id"] for row in chosen]), now)
         leased = [(row["id"], row["throttle_factor"], pools[row["id"]]) for row in chosen if row["id"] in found]
         if not leased:
             return []

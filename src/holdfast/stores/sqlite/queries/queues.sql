@@ -153,6 +153,12 @@ end;
 -- name: types
 select * from {type} order by job_type;
 
+-- name: types_named
+select * from {type} where job_type in (select value from json_each(:names));
+
+-- name: adaptive_types
+select * from {type} where retry like '%adaptive%';
+
 -- name: put_type
 insert into {type} (job_type, queue, default_timeout, default_priority, default_throttle_factor, default_time_windows, default_retries, timeout_named, retries_named, retry, on_crash,
   max_crashes, has_handler, has_retry_handler, has_response_handler, schema, labels, update_time)
