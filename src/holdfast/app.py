@@ -162,7 +162,9 @@ class App:
         self,
         name: str,
         *,
-        job: JobType | str,
+        job: JobType | str | None = None,
+        workflow: Workflow | str | None = None,
+        request: Mapping[str, Any] | None = None,
         cron: str | None = None,
         zone: str | None = None,
         every: float | timedelta | None = None,
@@ -176,8 +178,21 @@ class App:
     ) -> Schedule:
         """Declare a schedule: jobs made by themselves, one for each of its times over all machines (W6).
 
-        It is stored at the first connection and stays until it is removed; an operator's change wins over it.
+        With `workflow` a run is submitted instead; `request` is the template of its trigger (the firing's time unless it
+        is given), `params`, `steps`, `ignore` and `priority`. It is stored at the first connection and stays until it is
+        removed; an operator's change wins over it.
         """
+        if workflow is not None:
+            if job is not None or payload is not None:
+                raise Invalid(f"schedule {name!r}: give job and payload, or workflow and request.")
+            found = self._workflows.get(workflow) if isinstance(workflow, str) else workflow
+            if found is None:
+                raise Invalid(
+                    f"schedule {name!r}: workflow={workflow!r} is no workflow of this app. Declare it before."
+                )
+            job, payload = found.submitter(), {"trigger": "{time}", **(request or {})}
+        elif request is not None:
+            raise Invalid(f"schedule {name!r}: request= goes with workflow=; a job takes payload=.")
         job_type = self._types.get(job) if isinstance(job, str) else job
         if job_type is None or job_type.app is not self:
             raise Invalid(f"schedule {name!r}: job={job!r} is no job type of this app. Declare it before its schedule.")

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.clock import monotonic, sleep
-from holdfast.declare import DEFAULT_RETRIES, DEFAULT_TIMEOUT, Queue, number
+from holdfast.declare import DEFAULT_RETRIES, DEFAULT_TIMEOUT, JobType, Queue, number
 from holdfast.errors import Conflict, Invalid
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import retry as retries_
@@ -43,6 +43,7 @@ class Workflow:
         self._steps: dict[str, StepDefinition] = {step.name: step for step in definition.steps}
         self._functions: dict[str, Callable[..., Any]] = {}
         self._items: dict[str, Items] = {}
+        self._submitter: JobType | None = None
 
     @property
     def name(self) -> str:
@@ -147,6 +148,23 @@ class Workflow:
         lacking = [f"steps.{name}: has no function in this app" for name in self._steps if name not in self._functions]
         wanted = submission(self.definition, trigger, params, steps, ignore, priority, actor, lacking)
         return Run(self.app, self.app.store.submit(wanted))
+
+    def submitter(self) -> JobType:
+        """The job type of a schedule's firings: its handler submits a run. Its trigger makes a repetition harmless (F14)."""
+        if self._submitter is None:
+            name = f"submit.{self.name}"
+            self._submitter = self.app.queue(self._definition.queue).job(name=name)(self._submit_scheduled)
+        return self._submitter
+
+    def _submit_scheduled(
+        self,
+        trigger: str,
+        params: dict[str, Any] | None = None,
+        steps: dict[str, dict[str, Any]] | None = None,
+        ignore: list[str] | None = None,
+        priority: float | None = None,
+    ) -> int:
+        return self.submit(trigger, params, steps=steps, ignore=ignore or (), priority=priority, actor="schedule").id
 
     def run(self, trigger: str) -> "Run":
         """The run that this trigger made."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import App, Conflict, Failed, Invalid, NotFound
+from holdfast.clock import MovableClock
 from holdfast.compose import Run, Workflow
 from tests.raw_sql import RawSql
 
@@ -478,3 +479,27 @@ def test_runs_are_listed_newest_first(report: Workflow) -> None:
 def test_a_bad_trigger_is_refused(report: Workflow, trigger: Any) -> None:
     with pytest.raises(Invalid, match="trigger"):
         report.submit(trigger)
+
+
+@pytest.mark.claim("W6")
+def test_a_schedule_submits_a_run_at_each_of_its_times(app: Make, clock: MovableClock) -> None:
+    own = app()
+    seen: list[Any] = []
+    workflow = own.workflow("nightly")
+    workflow.step(name="only")(lambda task: seen.append((task.trigger, task.params)))
+    request = {"trigger": "{time:%Y-%m-%d}", "params": {"number": "{count}"}}
+    own.schedule("each_night", workflow=workflow, request=request, every=86_400)
+    own.run_until_idle()
+    for _ in range(2):
+        clock.advance(86_400)
+        own.run_until_idle()
+    runs = own.workflow_runs("nightly")
+    assert [run.state for run in runs] == ["SUCCESS"] * 2
+    assert [params for _, params in seen] == [{"number": 1}, {"number": 2}]
+    assert [trigger for trigger, _ in seen] == [run.trigger for run in reversed(runs)]
+    with pytest.raises(Invalid, match="workflow and request"):
+        own.schedule("both", workflow=workflow, payload={}, every=60)
+    with pytest.raises(Invalid, match="no workflow of this app"):
+        own.schedule("none", workflow="daily", every=60)
+    with pytest.raises(Invalid, match="request= goes with workflow="):
+        own.schedule("lost", job=workflow.submitter(), request={}, every=60)
