@@ -152,6 +152,8 @@ QUEUE_OPTIONS = {
 SCHEDULE_OPTIONS = {
     "name": "Letters, digits, `_`, `-` and `.`.",
     "job": "The job type, or its name.",
+    "workflow": "A workflow of this app, or its name, of which a run is submitted instead of a job.",
+    "request": "The template of the run's request: `trigger`, `params`, `steps`, `ignore`, `priority`.",
     "cron": "Five or six fields, as `0 3 * * *`.",
     "zone": "The clock that `cron` goes by, as `Europe/Amsterdam`.",
     "every": "Seconds between two times, or a timedelta; aligned to `start`, else to 1970.",
