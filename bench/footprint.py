@@ -44,7 +44,7 @@ def idle(place: Place, seconds: float) -> Idle:
         marks = started[0].marks
         assert marks
         wait_for(lambda: marks.begun() == 1, 20, "the worker runs a first job", started)
-        time.sleep(3)
+        time.sleep(12)  # PostgreSQL counts what an idle connection did up to ten seconds later
         if isinstance(place, Postgres):
             place.leave_alone()  # autovacuum's transactions are not the worker's
         before = place.transactions() if isinstance(place, Postgres) else 0

@@ -185,6 +185,7 @@ class Pump(threading.Thread):
                 self.look(promote=True)
         if self.index == 0 and now >= self._poll_at:
             self._poll_at = now + self.worker.settings.poll
+            self._promote_at = 0.0  # in the same turn, or it would take one more
             self._called = True
             self._polls += 1
             self._reread = self._reread or self._polls % REREAD_EVERY == 0
