@@ -61,7 +61,9 @@ class Program:
         self._out, self._err = folder / "stdout", folder / "stderr"
         command = [sys.executable, "-m", "holdfast", *arguments]
         with self._out.open("w") as out, self._err.open("w") as err:
-            self.process = subprocess.Popen(command, cwd=folder, env=environment(**variables), stdout=out, stderr=err)
+            self.process = subprocess.Popen(
+                command, cwd=folder, env=environment(**variables), stdout=out, stderr=err, preexec_fn=heed_ctrl_c
+            )
 
     @property
     def log(self) -> str:
@@ -88,3 +90,8 @@ def eventually(look: Callable[[], T]) -> T:
         assert time.monotonic() < ends, f"still {found!r} after {PATIENCE:g} s"
         time.sleep(0.02)
     return found
+
+
+def heed_ctrl_c() -> None:
+    """In a child: a shell that starts the tests in the background has told them to ignore it, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import App, current_job
 from tests.cli.conftest import Call
-from tests.cli.terminal import Program, environment, eventually
+from tests.cli.terminal import Program, environment, eventually, heed_ctrl_c
 
 pytestmark = pytest.mark.claim("R7")
 
@@ -144,7 +144,13 @@ def test_in_a_terminal_it_ends_quietly_with_ctrl_c(shop: App, url: str, gate: th
         eventually(lambda: job.refresh().progress and job.log())
         command = [sys.executable, "-m", "holdfast", "jobs", "tail", str(job.id), "--url", url]
         program = subprocess.Popen(
-            command, cwd=tmp_path, env=environment(TERM="xterm"), stdin=theirs, stdout=theirs, stderr=theirs
+            command,
+            cwd=tmp_path,
+            env=environment(TERM="xterm"),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            preexec_fn=heed_ctrl_c,
         )
         os.close(theirs)
         try:

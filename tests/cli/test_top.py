@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import App, current_job, views
 from tests.cli.conftest import Call
-from tests.cli.terminal import environment, eventually
+from tests.cli.terminal import environment, eventually, heed_ctrl_c
 from tests.cli.test_tail import read_until, rest
 
 
@@ -72,7 +72,9 @@ def test_in_a_terminal_it_goes_on_until_ctrl_c(busy: App, url: str, tmp_path: Pa
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "holdfast", "top", "--url", url]
     variables = environment(TERM="xterm", COLUMNS="120", LINES="40")
-    program = subprocess.Popen(command, cwd=tmp_path, env=variables, stdin=theirs, stdout=theirs, stderr=theirs)
+    program = subprocess.Popen(
+        command, cwd=tmp_path, env=variables, stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=heed_ctrl_c
+    )
     os.close(theirs)
     try:
         said = read_until(ours, b"two of five")

@@ -412,7 +412,8 @@ def test_a_schedule_of_another_instance_is_not_ours(app: Make, clock: MovableClo
         ({"payload": {"run": "{time}"}}, "argument `run` must be"),
         ({"payload": ["a"]}, "give a mapping of names to values"),
         ({"priority": "high"}, "priority='high'"),
-        ({"workflow": "report"}, "unknown option 'workflow'"),
+        ({"workflow": "report"}, "give job and payload, or workflow and request"),
+        ({"colour": "red"}, "unknown option 'colour'"),
         ({"job_key": "x" * 501}, "job_key"),
     ],
 )
