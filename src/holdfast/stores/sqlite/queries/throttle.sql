@@ -32,7 +32,7 @@ select * from (select id, job_type, throttle_factor, major, minor from {ready}
  where queue = :queue and job_type in (select value from json_each(:types)) and ready_time <= :now and (closes_time is null or closes_time > :now)
  order by major, minor, id limit :limit)
 union all
-select * from (select id, job_type, throttle_factor, major, minor from {ready}
+select * from (select id, job_type, throttle_factor, major, minor from {ready} indexed by {ready_uncounted}
  where queue = :queue and throttle_factor = 0 and job_type in (select value from json_each(:types)) and ready_time <= :now
    and (closes_time is null or closes_time > :now)
  order by major, minor, id limit :limit);
@@ -44,7 +44,7 @@ select * from (select id, job_type, throttle_factor, major, minor from {ready}
  where queue = :queue and job_type in (select value from json_each(:types)) and ready_time <= :now and (closes_time is null or closes_time > :now)
  order by major, minor, id limit :limit)
 union all
-select * from (select id, job_type, throttle_factor, major, minor from {ready}
+select * from (select id, job_type, throttle_factor, major, minor from {ready} indexed by {ready_uncounted}
  where queue = :queue and throttle_factor = 0 and job_type in (select value from json_each(:types)) and ready_time <= :now
    and (closes_time is null or closes_time > :now)
  order by major, minor, id limit :limit)) r;
