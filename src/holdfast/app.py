@@ -32,7 +32,7 @@ from holdfast.jobs.reasons import Explanation
 from holdfast.jobs.schedules import Schedule
 from holdfast.jobs.states import STATUS
 from holdfast.jobs.throttlers import Throttler, ThrottlerFunction
-from holdfast.on_demand import Worker, in_thread, new_worker, run_until_signal
+from holdfast.on_demand import Worker, in_thread, new_worker, read_definition, run_until_signal
 from holdfast.stores.asking import Asking
 from holdfast.stores.contract import Filter, FiringRow, NewJob, QueueDeclared, ScheduleRow, Store, TypeRow, WorkerRow
 from holdfast.stores.open import open_store
@@ -40,7 +40,6 @@ from holdfast.version import VERSION
 from holdfast.worker.around import Around, check_around, wrapped
 from holdfast.worker.handler import LEVELS, Handler
 from holdfast.worker.settings import WorkerSettings
-from holdfast.workflow_files import read_definition
 from holdfast.workflows.definition import NAME, Definition, nearest, problems
 from holdfast.workflows.partition import Items
 

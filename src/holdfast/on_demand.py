@@ -4,12 +4,14 @@ Imports stand inside the functions here, and only here and where a database's dr
 """
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 from holdfast.clock import Clock
 from holdfast.stores.contract import Store
 from holdfast.worker.handler import Handler
 from holdfast.worker.settings import WorkerSettings
+from holdfast.workflows.definition import Definition
 
 Answer = TypeVar("Answer")
 
@@ -58,6 +60,13 @@ def run_until_signal(worker: Worker) -> None:
     from holdfast.worker import signals
 
     signals.run_until_signal(worker)
+
+
+def read_definition(path: str | Path) -> Definition:
+    """A workflow's definition from a JSON, TOML or YAML file."""
+    from holdfast import workflow_files
+
+    return workflow_files.read_definition(path)
 
 
 async def in_thread(action: Callable[..., Answer], *values: Any) -> Answer:
