@@ -27,6 +27,13 @@ def make_app(url: str, name: str = "fleet", heartbeat: float = 0.5, lost_after: 
         return seconds
 
     @queue.job(timeout=60)
+    async def tells(seconds: float) -> float:
+        """As `nap`, and says that it has begun."""
+        current_job().progress(0.0, "begun")
+        await asyncio.sleep(seconds)
+        return seconds
+
+    @queue.job(timeout=60)
     def block(seconds: float) -> float:
         time.sleep(seconds)
         return seconds

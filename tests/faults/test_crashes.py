@@ -115,10 +115,11 @@ def test_a_worker_that_is_asked_to_stop_hands_back_what_it_cannot_finish(
     url: str, instance: str, tmp_path: Path
 ) -> None:
     with make_app(url, instance) as app:
-        quick, slow = app.job_types["nap"].enqueue(seconds=1.0), app.job_types["nap"].enqueue(seconds=50)
+        quick, slow = (app.job_types["tells"].enqueue(seconds=seconds) for seconds in (1.0, 50.0))
         stuck = app.job_types["block"].enqueue(seconds=50)
         with worker(url, tmp_path, name=instance) as one:
             until(in_state(app, "running", 3), what="they run")
+            until(lambda: quick.refresh().progress and slow.refresh().progress, what="they have begun")
             assert one.terminate() == 0
         assert quick.refresh().outcome == "success"
         for job in (slow, stuck):
