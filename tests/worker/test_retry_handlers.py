@@ -223,7 +223,7 @@ def test_an_outage_while_a_retry_handler_is_asked_is_not_its_fault(app: App, mon
 @pytest.mark.claim("R6")
 @pytest.mark.parametrize("retries", [None, 0])
 def test_workers_probe_an_open_breaker_in_time_and_go_on_when_it_closes(app: App, retries: int | None) -> None:
-    """The poll is far away: they know when to look."""
+    """The poll is far away: they know when to look. Many jobs: without retries each probe uses one up."""
     healthy = threading.Event()
     calls: list[int] = []
     failed: set[int] = set()
@@ -238,7 +238,7 @@ def test_workers_probe_an_open_breaker_in_time_and_go_on_when_it_closes(app: App
     policy = Adaptive(first=0, jitter=0, most=0.5, breaker=3, probe=0.2)  # what is over the budget waits for `most`
     declared = app.queue("work").job(send, retries=retries, retry=policy)
     with app.worker(concurrency=1, poll=60), app.worker(concurrency=1, poll=60):
-        jobs = [declared.enqueue(n=n) for n in range(10)]
+        jobs = [declared.enqueue(n=n) for n in range(100)]
         until(lambda: app.breakers()[0].state != "closed", what="it opens")
         seen = len(calls)
         until(lambda: len(calls) >= seen + 3, what="it is probed again and again")
@@ -247,5 +247,5 @@ def test_workers_probe_an_open_breaker_in_time_and_go_on_when_it_closes(app: App
         ended = [job.wait(30) for job in jobs]
 
     dead = set() if retries is None else failed
-    assert {job.result for job in ended if job.outcome == "success"} == set(range(10)) - dead
+    assert {job.result for job in ended if job.outcome == "success"} == set(range(100)) - dead
     assert app.breakers()[0].state == "closed"
