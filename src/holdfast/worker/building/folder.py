@@ -1,0 +1,166 @@
+"""The folder of a build: `generated`, `log`, and last of all `completed` (B2, B3).
+
+- A new attempt puts a new folder in the place of the old one. Everything an attempt writes goes through the descriptor of
+  the folder that it made, so one that was thought dead and comes back writes into a folder that is gone.
+- `completed` appears whole or not at all, and only when everything else of the build is on the disk.
+"""
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from holdfast.builds import result as results
+from holdfast.builds.result import BuildResult
+from holdfast.errors import Conflict
+
+GENERATED, COMPLETED, LOG = "generated", "completed", "log"
+
+
+class BuildFolder:
+    """One attempt's folder, held open."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.descriptor = _made_anew(path)
+        self.work = (
+            path / f"work-{secrets.token_hex(4)}"
+        )  # a name of its own: old processes may still know the last one
+        for each in (self.work, self.work / "source", self.work / "home", self.work / "tmp"):
+            each.mkdir(mode=0o700)
+
+    def log(self) -> int:
+        """A descriptor that appends to the log."""
+        return self.open(LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def log_size(self) -> int:
+        return os.stat(LOG, dir_fd=self.descriptor).st_size
+
+    def new_output(self, name: str) -> int:
+        """A descriptor of a new file in `generated`."""
+        return self.open(f"{GENERATED}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+
+    def drop_output(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{GENERATED}/{name}", dir_fd=self.descriptor)
+
+    def open(self, name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=self.descriptor)
+
+    def complete(self, result: BuildResult) -> None:
+        """Write `completed`; `Conflict` if a newer attempt has taken the place of this folder."""
+        remove(self.work)
+        self._sync(LOG)
+        self._sync(GENERATED)
+        partial = f".{COMPLETED}"
+        try:
+            descriptor = self.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        except FileNotFoundError as error:
+            raise Conflict(
+                f"{self.path} belongs to a newer attempt of this build; what this one found is dropped."
+            ) from error
+        with open(descriptor, "wb") as file:
+            file.write(results.encode(result))
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(partial, COMPLETED, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        os.fsync(self.descriptor)
+        _sync_path(self.path.parent)
+
+    def _sync(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = self.open(name, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def close(self) -> None:
+        """Let go of it; what is left of the work is removed."""
+        remove(self.work)
+        os.close(self.descriptor)
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BuildFolder]:
+    """A new, empty folder for one attempt, with `generated` in it."""
+    folder = BuildFolder(path)
+    try:
+        yield folder
+    finally:
+        folder.close()
+
+
+def read_completed(path: Path) -> BuildResult | None:
+    """What came of the build in this folder; None while there is no `completed`, or none that can be read."""
+    try:
+        return results.decode((path / COMPLETED).read_bytes())
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+        return None
+
+
+def write_ended(path: Path, result: BuildResult, said: str) -> None:
+    """The files of a build that ended without a builder. A log that is there is kept, and what is said goes at its end."""
+    path.mkdir(parents=True, exist_ok=True)
+    (path / GENERATED).mkdir(exist_ok=True)
+    for left in path.glob("work-*"):
+        remove(left)
+    with open(path / LOG, "ab") as log:
+        log.write(said.encode("utf-8", "replace"))
+        log.flush()
+        os.fsync(log.fileno())
+    partial = path / f".{COMPLETED}-{secrets.token_hex(4)}"
+    with open(partial, "wb") as file:
+        file.write(results.encode(result))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path / COMPLETED)
+    _sync_path(path)
+    _sync_path(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Remove a tree, whatever rights a build left on its folders; nothing happens if it is not there."""
+    if not path.is_symlink() and path.is_dir():
+        shutil.rmtree(path, onerror=_open_up)
+    if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
+        path.unlink()
+
+
+def _made_anew(path: Path) -> int:
+    """Put a new folder in the place of the old one; its descriptor."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    token = secrets.token_hex(4)
+    fresh, old = path.parent / f".{path.name}-new-{token}", path.parent / f".{path.name}-old-{token}"
+    fresh.mkdir(mode=0o755)
+    (fresh / GENERATED).mkdir(mode=0o755)
+    descriptor = os.open(fresh, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with contextlib.suppress(FileNotFoundError):
+        path.rename(old)
+    fresh.rename(path)
+    remove(old)
+    return descriptor
+
+
+def _open_up(function: object, name: str, error: object) -> None:
+    """A folder without rights for its owner hides what is in it: give them, and go on."""
+    with contextlib.suppress(OSError):
+        os.chmod(os.path.dirname(name), 0o700)
+        os.chmod(name, 0o700, follow_symlinks=os.chmod not in os.supports_follow_symlinks)
+    with contextlib.suppress(OSError):
+        if os.path.isdir(name) and not os.path.islink(name):
+            shutil.rmtree(name, ignore_errors=True)
+        else:
+            os.unlink(name)
+
+
+def _sync_path(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
