@@ -14,7 +14,7 @@ END_OF_TYPE = re.compile(r" (COLLATE|NOT NULL|DEFAULT|GENERATED|PRIMARY KEY).*")
 PREFIX, QUEUE_TABLE = "holdfast__", "holdfast_work"
 ORDER = (
     "job", "queue", "type", "key", "ready", "aside", "bucket", "waiting", "parked", "undecided", "workflow",
-    "run", "step", "trigger", "schedule", "firing", "breaker", "lease", "worker", "abort", "attempt", "log",
+    "run", "publication", "step", "trigger", "schedule", "firing", "breaker", "lease", "worker", "abort", "attempt", "log",
     "audit", "dead", "ended", "archive", "sequence", "__holdfast_instance", "__holdfast_table",
 )  # fmt: skip
 

@@ -242,6 +242,7 @@ class Pulse(Struct, frozen=True):
     strays: bool  # leases of workers that are gone
     undecided: bool  # errors that a retry handler has to judge
     tripped: bool  # types whose breaker is not closed
+    aborting: bool  # runs that were aborted, with tasks that are not
 
 
 class QueueLoad(Struct, frozen=True):
@@ -541,7 +542,7 @@ class Store(Protocol):
 
     def run_state(self, run: int) -> WorkflowState: ...
 
-    def step_of_run(self, run: int, step: str) -> StepOfRun: ...
+    def step_of_run(self, run: int, step: str, publication: int | None = None) -> StepOfRun: ...
 
     def runs(
         self, workflow: str | None = None, state: str | None = None, before: int | None = None, limit: int = 50
@@ -558,6 +559,8 @@ class Store(Protocol):
     def abort_run(self, run: int, actor: str) -> RunRow: ...
 
     def abort_tasks(self, run: int, actor: str) -> int: ...
+
+    def go_on_aborting(self) -> int: ...
 
     def delete_run(self, run: int, actor: str) -> None: ...
 

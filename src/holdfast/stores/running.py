@@ -10,6 +10,7 @@ Rules:
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -52,6 +53,7 @@ class Running(Adding):
     def __init__(self, instance: str, clock: Clock) -> None:
         super().__init__(instance, clock)
         self._shapes: dict[int, Shape] = {}
+        self._published: dict[int, tuple[int, dict[str, Any]]] = {}  # by run: after how many publications
 
     # Declaring
 
@@ -102,8 +104,11 @@ class Running(Adding):
                 return WorkflowState(row["state"])
         raise NotFound(f"There is no run {run} in instance `{self.instance}`.")
 
-    def step_of_run(self, run: int, step: str) -> StepOfRun:
-        """What the tasks of a step are to be told, without reading the steps it has nothing to do with."""
+    def step_of_run(self, run: int, step: str, publication: int | None = None) -> StepOfRun:
+        """What tasks of a step that were made after so many publications are told; None: after all so far.
+
+        The steps it has nothing to do with are not read.
+        """
         with self.work(write=False):
             for row in self.rows("run_head", {"id": run}):
                 shape = self._shape(run)
@@ -115,11 +120,25 @@ class Running(Adding):
                     decode_object(row["params"]),
                     declared.params,
                     decode_object(row["step_params"]).get(step, {}),
-                    decode_object(row["published"]),
+                    self._published_by(row, publication),
                 )
                 seen = {name: each.counts.state.value for name, each in known.items() if name != step}
                 return StepOfRun(shape.definition.name, row["trigger"], declared, known[step], params, seen)
             raise NotFound(f"There is no run {run} in instance `{self.instance}`.")
+
+    def _published_by(self, row: RowDict, publication: int | None) -> dict[str, Any]:
+        """What was published up to a publication (F13). Tasks come in their order, so each is read about once."""
+        if publication is None or publication >= row["publication"]:
+            return decode_object(row["published"])
+        number, params = self._published.pop(row["id"], (0, {}))
+        if number > publication:
+            number, params = 0, {}
+        told = self.rows("publications", {"run": row["id"], "after": number, "upto": publication})
+        params = definitions.merged(params, *(decode_object(each["params"]) for each in told))
+        self._published[row["id"]] = publication, params
+        while len(self._published) > SHAPES:
+            self._published.pop(next(iter(self._published)))
+        return params
 
     def tasks(self, run: int, step: str, after: int = 0, limit: int = MOST) -> Sequence[Job]:
         """The jobs of a step's tasks, in the order they were made; of a task that was retried the last one."""
@@ -310,10 +329,20 @@ class Running(Adding):
             if isinstance(planned, Plan):
                 break
             known |= self._steps_named(head.id, planned.names)
-        head = _published(head, effects)
+        head = self._publish(head, effects)
         self._put_steps(head.id, known, planned.steps)
         self._put_run(head, planned.overview)
         self._make_tasks(head, planned, known, {end.step for end in ends if end.makes_items})
+
+    def _publish(self, head: "RunHead", effects: Sequence[Mapping[str, Any]]) -> "RunHead":
+        """With the params that tasks published (F13)."""
+        told = [each["publish"] for each in effects if each.get("publish")]
+        if not told:
+            return head
+        number, new = head.publication + 1, definitions.merged(*told)
+        self.run("add_publication", {"run": head.id, "number": number, "params": encode_json(new).decode()})
+        text = encode_json(definitions.merged(decode_object(head.published), new)).decode()
+        return structs.replace(head, published=text, publication=number)
 
     def _steps_named(self, run: int, names: Iterable[str]) -> dict[str, RunStep]:
         params = {"run": run, "names": self.words(sorted(names))}
@@ -422,8 +451,11 @@ class Running(Adding):
             head, row = self._locked_head(run), self._run_by_id(run)
             if row.state is not WorkflowState.ERROR:
                 raise Conflict(f"{row.title} is `{row.state}`; only one that ended in `ERROR` is retried.")
+            self._refuse_living(row, "retried")
             self._audit(actor, "retry", detail=row.title)
-            head = structs.replace(head, aborted=False)
+            self.run("end_abort", {"id": run})
+            # As if something was published: its tasks are told anew what the steps before them came to.
+            head = structs.replace(head, aborted=False, publication=head.publication + 1)
             known = {step.counts.name: structs.replace(step, items_job=None) for step in row.steps}
             steps, jobs = self._undone_again(head, known)
             for name, step in known.items():
@@ -462,7 +494,9 @@ class Running(Adding):
         return found
 
     def abort_run(self, run: int, actor: str) -> RunRow:
-        """End everything of it that is not done (F16). Its jobs are aborted afterwards, one by one."""
+        """End everything of it that is not done (F16). Its jobs are aborted afterwards, one by one; a sweeper goes on with
+        that if we cannot.
+        """
         with self.work():
             head, row = self._locked_head(run), self._run_by_id(run)
             if head.over:
@@ -473,6 +507,7 @@ class Running(Adding):
             steps = [structs.replace(known[end.name].counts, state=end.state) for end in ended]
             self._put_steps(run, known, steps)
             self._put_run(structs.replace(head, aborted=True), overview(row.definition, steps))
+            self.run("begin_abort", {"id": run, "actor": actor})
         self.abort_tasks(run, actor)
         return self.run_by_id(run)
 
@@ -481,21 +516,31 @@ class Running(Adding):
         count = 0
         while True:
             with self.work(write=False):
-                row = self._run_by_id(run)
-                types = self.words([f"{row.workflow}.{step.name}" for step in row.definition.steps])
-                living = [each["id"] for each in self.rows("living_tasks", {"types": types, "run": run, "limit": MOST})]
-            asked = 0
-            for job_id in living:
-                asked += self._abort_if_living(job_id, actor)
-            count += asked
-            if not asked or len(living) < MOST:
+                unasked = self._tasks_of("unasked_tasks", self._run_by_id(run))
+            for job_id in unasked:
+                with suppress(Conflict):  # it ended meanwhile
+                    self.abort(job_id, actor)
+                    count += 1
+            if len(unasked) < MOST:
+                with self.work():
+                    self.run("end_abort", {"id": run})
                 return count
 
-    def _abort_if_living(self, job_id: int, actor: str) -> int:
-        try:
-            return int(self.abort(job_id, actor).final)
-        except Conflict:
-            return 0  # it ended meanwhile
+    def _tasks_of(self, name: str, row: RunRow, limit: int = MOST) -> list[int]:
+        types = self.words([f"{row.workflow}.{step.name}" for step in row.definition.steps])
+        params = {"types": types, "run": row.id, "low": f"{row.trigger}:", "high": f"{row.trigger};", "limit": limit}
+        return [each["id"] for each in self.rows(name, params)]
+
+    def _refuse_living(self, row: RunRow, what: str) -> None:
+        """A run that was aborted is done before all its jobs are."""
+        if self._tasks_of("living_tasks", row, 1):
+            raise Conflict(f"{row.title} was aborted, and jobs of it still run. It can be {what} when they have ended.")
+
+    def go_on_aborting(self) -> int:
+        """Abort the tasks of aborted runs that nobody has aborted yet; how many."""
+        with self.lone():
+            found = self.rows("aborting_runs", {"limit": MOST})
+        return sum(self.abort_tasks(row["id"], row["aborting"]) for row in found)
 
     def delete_run(self, run: int, actor: str) -> None:
         """Forget a run that is done; its trigger stays used (F14)."""
@@ -503,6 +548,7 @@ class Running(Adding):
             head, row = self._locked_head(run), self._run_by_id(run)
             if not head.over:
                 raise Conflict(f"{row.title} is `{row.state}`; only one that is done can be deleted. Abort it first.")
+            self._refuse_living(row, "deleted")
             self.run("drop_run", {"id": run})
             self._audit(actor, "delete", detail=row.title)
 
@@ -539,15 +585,6 @@ def counts_of(ends: Sequence[TaskEnd]) -> list[Ended]:
         names = {Outcome.SUCCESS: "succeeded", Outcome.FAILED: "failed"}
         found.append(Ended(end.step, **{names.get(end.outcome, "errors"): 1}, counted=not end.makes_items))
     return found
-
-
-def _published(head: RunHead, effects: Sequence[Mapping[str, Any]]) -> RunHead:
-    """With the params that tasks published (F13)."""
-    told = [each["publish"] for each in effects if each.get("publish")]
-    if not told:
-        return head
-    text = encode_json(definitions.merged(decode_object(head.published), *told)).decode()
-    return structs.replace(head, published=text, publication=head.publication + 1)
 
 
 def _repartitioned(rows: Mapping[str, StepRow], effects: Sequence[Mapping[str, Any]]) -> dict[str, StepRow]:

@@ -42,7 +42,7 @@ class SqlStore(Explaining):
         """One question that saves a sweeper many."""
         with self.lone():
             row = self.rows("pulse", {"now": self.time(self.given_now())})[0]
-        flags = {name: bool(row[name]) for name in ("shut", "aborts", "strays", "undecided", "tripped")}
+        flags = {name: bool(row[name]) for name in ("shut", "aborts", "strays", "undecided", "tripped", "aborting")}
         return Pulse(row["overdue_in"], **flags)
 
     def beat(self, worker: int, stopping: bool = False) -> bool:

@@ -19,7 +19,7 @@ encode = msgspec.json.Encoder().encode
 class RunMemory:
     """Turns the short payload of a task's job into everything its function may ask for."""
 
-    def __init__(self, read: Callable[[int, str], StepOfRun]) -> None:
+    def __init__(self, read: Callable[[int, str, int | None], StepOfRun]) -> None:
         self._read = read
         self._known: OrderedDict[tuple[int, str, int], StepOfRun] = OrderedDict()
 
@@ -29,7 +29,7 @@ class RunMemory:
         told = decode_told(call.payload)
         name, task = call.job_type.partition(".")[2], (call.job_key or "").rpartition(":")[2]
         if told.get("items"):
-            step = self._read(call.run, name)  # as it is now: it goes on where the one before it stopped
+            step = self._read(call.run, name, None)  # as it is now: it goes on where the one before it stopped
             context = structs.replace(
                 context_of(call.run, step),
                 makes_items=True,
@@ -54,7 +54,7 @@ class RunMemory:
         key = run, step, publication
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._read(run, step)
+            found = self._known[key] = self._read(run, step, publication)
             if len(self._known) > MOST:
                 self._known.popitem(last=False)
         return found

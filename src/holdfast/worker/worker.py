@@ -76,7 +76,7 @@ class Worker:
         )
         self.runners: tuple[Runner, ...] = (self.loop, self.threads, self.processes)
         self.pumps: list[Pump] = []
-        self._run_memory = RunMemory(lambda run, step: self.store.step_of_run(run, step))
+        self._run_memory = RunMemory(lambda *asked: self.store.step_of_run(*asked))
         self._timeouts: dict[float | None, float | None] = {}  # one number for all jobs with the same
         self._woken = threading.Event()
         self._stopping = threading.Event()

@@ -305,6 +305,12 @@ CREATE TABLE holdfast__parked (
     closes_time timestamp with time zone
 );
 
+CREATE TABLE holdfast__publication (
+    run bigint NOT NULL,
+    number integer NOT NULL,
+    params text NOT NULL
+);
+
 CREATE TABLE holdfast__queue (
     name text NOT NULL COLLATE pg_catalog."C",
     table_name text NOT NULL,
@@ -351,6 +357,7 @@ CREATE TABLE holdfast__run (
     failed boolean DEFAULT false NOT NULL,
     erred boolean DEFAULT false NOT NULL,
     aborted boolean DEFAULT false NOT NULL,
+    aborting text,
     create_time timestamp with time zone NOT NULL,
     update_time timestamp with time zone NOT NULL,
     end_time timestamp with time zone,
@@ -574,6 +581,9 @@ ALTER TABLE ONLY holdfast__log
 ALTER TABLE ONLY holdfast__parked
     ADD CONSTRAINT holdfast__parked_pkey PRIMARY KEY (job_type, id);
 
+ALTER TABLE ONLY holdfast__publication
+    ADD CONSTRAINT holdfast__publication_pkey PRIMARY KEY (run, number);
+
 ALTER TABLE ONLY holdfast__queue
     ADD CONSTRAINT holdfast__queue_pkey PRIMARY KEY (name);
 
@@ -641,6 +651,8 @@ CREATE INDEX holdfast__ready_closes_time_idx ON holdfast__ready USING btree (clo
 
 CREATE INDEX holdfast__ready_queue_major_minor_id_idx ON holdfast__ready USING btree (queue, major, minor, id) WHERE (throttle_factor = (0)::double precision);
 
+CREATE INDEX holdfast__run_id_idx ON holdfast__run USING btree (id) WHERE (aborting IS NOT NULL);
+
 CREATE INDEX holdfast__run_state_id_idx ON holdfast__run USING btree (state, id) WHERE (state <> 'SUCCESS'::text);
 
 CREATE UNIQUE INDEX holdfast__run_workflow_idx ON holdfast__run USING btree (workflow) WHERE (unique_alive AND (state = ANY (ARRAY['UNDONE'::text, 'STUCK'::text])));
@@ -682,6 +694,9 @@ ALTER TABLE ONLY holdfast__bucket
 
 ALTER TABLE ONLY holdfast__firing
     ADD CONSTRAINT holdfast__firing_schedule_fkey FOREIGN KEY (schedule) REFERENCES holdfast__schedule(name) ON DELETE CASCADE;
+
+ALTER TABLE ONLY holdfast__publication
+    ADD CONSTRAINT holdfast__publication_run_fkey FOREIGN KEY (run) REFERENCES holdfast__run(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY holdfast__step
     ADD CONSTRAINT holdfast__step_run_fkey FOREIGN KEY (run) REFERENCES holdfast__run(id) ON DELETE CASCADE;

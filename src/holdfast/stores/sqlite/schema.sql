@@ -329,6 +329,7 @@ CREATE TABLE "holdfast__run" (
   failed integer not null default 0,
   erred integer not null default 0,
   aborted integer not null default 0,
+  aborting text, -- by whom, while tasks of it are still to be aborted
   create_time integer not null,
   update_time integer not null,
   end_time integer,
@@ -338,6 +339,15 @@ CREATE TABLE "holdfast__run" (
 CREATE UNIQUE INDEX "holdfast__run_alive" on "holdfast__run" (workflow) where unique_alive and state in ('UNDONE', 'STUCK');
 
 CREATE INDEX "holdfast__run_state" on "holdfast__run" (state, id) where state <> 'SUCCESS';
+
+CREATE INDEX "holdfast__run_aborting" on "holdfast__run" (id) where aborting is not null;
+
+CREATE TABLE "holdfast__publication" (
+  run integer not null references "holdfast__run" on delete cascade,
+  number integer not null,
+  params text not null,
+  primary key (run, number)
+) strict, without rowid;
 
 CREATE TABLE "holdfast__step" (
   run integer not null references "holdfast__run" on delete cascade,

@@ -391,6 +391,7 @@ create table {run} (
   failed boolean not null default false,
   erred boolean not null default false,
   aborted boolean not null default false,
+  aborting text, -- by whom, while tasks of it are still to be aborted
   create_time timestamptz not null,
   update_time timestamptz not null,
   end_time timestamptz,
@@ -398,6 +399,15 @@ create table {run} (
 );
 create unique index on {run} (workflow) where unique_alive and state in ('UNDONE', 'STUCK');
 create index on {run} (state, id) where state <> 'SUCCESS';
+create index on {run} (id) where aborting is not null;
+
+-- What tasks of a run published, one after the other: a task sees what there was when it was made (F13).
+create table {publication} (
+  run bigint not null references {run} on delete cascade,
+  number int not null,
+  params text not null,
+  primary key (run, number)
+);
 
 -- The steps of a run, each with its tasks in numbers: nobody has to count them to know that a step is done.
 create table {step} (

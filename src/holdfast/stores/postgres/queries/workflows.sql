@@ -69,6 +69,12 @@ update {run} set state = :state, progress = :progress, phase = :phase, phase_und
   started = :started, failed = :failed, erred = :erred, published = :published, publication = :publication, aborted = :aborted, end_time = :end_time,
   update_time = :now where id = :id;
 
+-- name: add_publication
+insert into {publication} (run, number, params) values (:run, :number, :params);
+
+-- name: publications
+select number, params from {publication} where run = :run and number > :after and number <= :upto order by number;
+
 -- name: tasks
 -- Of one step, in the order they were made: a task is told by its job's type and key.
 select * from {job} where job_type = :job_type and job_key is not null and run = :run and id > :after order by id limit :limit;
@@ -77,8 +83,24 @@ select * from {job} where job_type = :job_type and job_key is not null and run =
 select * from {archive} where job_type = :job_type and run = :run and id > :after order by id limit :limit;
 
 -- name: living_tasks
--- Jobs of a run that are not final.
-select j.id from {key} k join {job} j on j.id = k.id where k.job_type = any(:types::text[]) and j.run = :run and j.state <> 'final' limit :limit;
+-- Jobs of a run that are not final. Their keys begin with its trigger.
+select j.id from {key} k join {job} j on j.id = k.id
+where k.job_type = any(:types::text[]) and k.job_key >= :low and k.job_key < :high and j.run = :run and j.state <> 'final' limit :limit;
+
+-- name: unasked_tasks
+-- Jobs of a run that are to be aborted: not final, and nobody was asked to end them. None if the run was retried meanwhile.
+select j.id from {key} k join {job} j on j.id = k.id
+where k.job_type = any(:types::text[]) and k.job_key >= :low and k.job_key < :high and j.run = :run and j.state <> 'final'
+  and not exists (select 1 from {abort} a where a.job = j.id) and exists (select 1 from {run} where id = :run and aborting is not null) limit :limit;
+
+-- name: begin_abort
+update {run} set aborting = :actor where id = :id;
+
+-- name: end_abort
+update {run} set aborting = null where id = :id;
+
+-- name: aborting_runs
+select id, aborting from {run} where aborting is not null order by id limit :limit;
 
 -- name: erred_tasks
 -- The last job of each task of a step that ended otherwise than in success or failure.

@@ -330,6 +330,7 @@ create table {run} (
   failed integer not null default 0,
   erred integer not null default 0,
   aborted integer not null default 0,
+  aborting text, -- by whom, while tasks of it are still to be aborted
   create_time integer not null,
   update_time integer not null,
   end_time integer,
@@ -337,6 +338,15 @@ create table {run} (
 ) strict;
 create unique index {run_alive} on {run} (workflow) where unique_alive and state in ('UNDONE', 'STUCK');
 create index {run_state} on {run} (state, id) where state <> 'SUCCESS';
+create index {run_aborting} on {run} (id) where aborting is not null;
+
+-- What tasks of a run published, one after the other: a task sees what there was when it was made (F13).
+create table {publication} (
+  run integer not null references {run} on delete cascade,
+  number integer not null,
+  params text not null,
+  primary key (run, number)
+) strict, without rowid;
 
 -- The steps of a run, each with its tasks in numbers: nobody has to count them to know that a step is done.
 create table {step} (

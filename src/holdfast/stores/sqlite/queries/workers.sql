@@ -6,7 +6,8 @@ select (select (min(deadline_time) - :now) / 1e6 from {lease} where deadline_tim
   exists (select 1 from {abort}) as aborts,
   exists (select 1 from {lease} l left join {worker} w on w.id = l.worker where l.worker is not null and (w.id is null or w.gone is not null)) as strays,
   exists (select 1 from {undecided}) as undecided,
-  exists (select 1 from {breaker} where state <> 'closed') as tripped;
+  exists (select 1 from {breaker} where state <> 'closed') as tripped,
+  exists (select 1 from {run} where aborting is not null) as aborting;
 
 -- name: join
 insert into {worker} (name, host, pid, version, queues, every_queue, types, labels, concurrency, lock_path, start_time, beat_time)

@@ -1,0 +1,126 @@
+"""F13, F16: what tasks are told, and aborts that outlive whoever began them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import App, Conflict
+from holdfast.compose import Workflow
+from holdfast.stores.contract import Store
+from tests.by_hand import WorkerByHand
+from tests.raw_sql import RawSql
+
+Make = Callable[..., App]
+
+
+@pytest.mark.claim("F13")
+def test_a_task_sees_what_was_published_when_it_was_made_and_nothing_later(app: Make) -> None:
+    own, seen = app(), dict[str, Any]()
+    workflow = own.workflow("w", params={"n": 0, "m": 0})
+
+    @workflow.step(priority=1)
+    def one(task: Any) -> None:
+        task.publish(n=1)
+
+    @workflow.step(priority=9)
+    def early(task: Any) -> None:
+        seen["early"] = task.params
+
+    @workflow.step(after=["one"], priority=2)
+    def two(task: Any) -> None:
+        task.publish(n=2, m=2)
+
+    @workflow.step(after=["one"], priority=8, shards=2)
+    def middle(task: Any) -> None:
+        seen[task.name] = task.params
+
+    @workflow.step(after=["two"], priority=3)
+    def late(task: Any) -> None:
+        seen["late"] = task.params
+        task.publish(m=3)
+
+    run = workflow.submit("t")
+    own.run_until_idle()
+    assert seen == {
+        "early": {"n": 0, "m": 0},
+        "middle.shard-0": {"n": 1, "m": 0},
+        "middle.shard-1": {"n": 1, "m": 0},
+        "late": {"n": 2, "m": 2},
+    }
+    assert run.refresh().row.published == {"n": 2, "m": 3}
+
+
+@pytest.mark.claim("F11", "F16")
+def test_a_task_that_is_retried_is_told_anew_where_the_steps_before_it_are(app: Make) -> None:
+    own, broken, seen = app(), [True], list[dict[str, str]]()
+    workflow = own.workflow("w")
+
+    @workflow.step(retries=0, priority=1)
+    def first(task: Any) -> None:
+        if broken[0]:
+            raise ValueError("broken")
+
+    @workflow.step(phase=1, retries=0)
+    def last(task: Any) -> None:
+        seen.append(task.dependencies)
+        if broken[0]:
+            raise ValueError("broken")
+
+    run = workflow.submit("t")
+    with own.worker(concurrency=1):
+        run.wait(60)
+        broken[0] = False
+        run.retry()
+        assert run.wait(60).state == "SUCCESS"
+    assert (seen[0], len(seen)) == ({"first": "ERROR"}, 2)
+    assert seen[1]["first"] in ("READY", "SUCCESS")  # both run again at the same time
+
+
+def three_tasks(own: App) -> Workflow:
+    workflow = own.workflow("w")
+    workflow.step(name="work", shards=3)(lambda task: None)
+    return workflow
+
+
+@pytest.mark.claim("F16")
+def test_a_sweeper_goes_on_with_an_abort_whose_process_died(
+    app: Make, sql: RawSql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = app()
+    run = three_tasks(own).submit("t")
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(own.store), "abort_tasks", die)
+        with pytest.raises(KeyboardInterrupt):
+            run.abort(actor="ann")
+    assert (run.refresh().state, {job.state for job in own.find()}) == ("ERROR", {"initial"})
+    assert own.store.pulse().aborting
+
+    assert own.run_until_idle() == 0
+
+    assert [job.outcome for job in own.find()] == ["aborted"] * 3
+    assert {row["actor"] for row in sql("select actor from {audit} where action = 'abort'")} == {"ann"}
+    assert not own.store.pulse().aborting
+    assert run.refresh().steps["work"].errors == 3
+
+
+@pytest.mark.claim("F16")
+def test_an_aborted_run_is_retried_or_deleted_only_when_its_jobs_have_ended(app: Make) -> None:
+    own = app()
+    run = three_tasks(own).submit("t")
+    store: Store = own.store
+    worker = WorkerByHand(store, ("w.work",), ("workflows",))
+    call = worker.claim_one("workflows")
+    assert run.abort().state == "ERROR"
+    for act in (run.retry, run.delete):
+        with pytest.raises(Conflict, match="jobs of it still run"):
+            act()
+    assert store.go_on_aborting() == 0  # its worker was asked once, which is enough
+    worker.obey_abort(call)
+    assert run.retry().steps["work"].undone == 3
+    own.run_until_idle()
+    assert run.refresh().state == "SUCCESS"
