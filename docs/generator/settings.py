@@ -47,6 +47,9 @@ FILE = {
     "worker.processes": "How many worker processes. Without it: one.",
     "worker.grace": "Seconds that running jobs get when it stops.",
     "worker.log_level": "Least level of `logging` records that go to a job's log.",
+    "serve.host": "The address to listen at. Without it: 127.0.0.1, which only this machine reaches.",
+    "serve.port": "The port. Without it: 8765.",
+    "serve.allow_host": "Names by which browsers call the server, besides localhost and addresses.",
 }
 FLAGS = {"url": "--url", "instance": "--instance"} | dict.fromkeys(
     ("heartbeat", "lost_after", "archive_after", "archive_keep"), ""
@@ -126,5 +129,5 @@ def variable(key: str) -> str:
 
 
 def flag(key: str) -> str:
-    found = FLAGS.get(key, "--" + key.removeprefix("worker.").replace("_", "-"))
+    found = FLAGS.get(key, "--" + key.rpartition(".")[2].replace("_", "-"))
     return text.code(found) if found else ""

@@ -15,7 +15,7 @@ PREFIX, QUEUE_TABLE = "holdfast__", "holdfast_work"
 ORDER = (
     "job", "queue", "type", "key", "ready", "aside", "bucket", "waiting", "parked", "undecided", "workflow",
     "run", "publication", "step", "trigger", "schedule", "firing", "breaker", "lease", "worker", "abort", "attempt", "log",
-    "audit", "dead", "ended", "archive", "sequence", "__holdfast_instance", "__holdfast_table",
+    "audit", "token", "dead", "ended", "archive", "sequence", "__holdfast_instance", "__holdfast_table",
 )  # fmt: skip
 
 # Where the migration has no comment of its own.

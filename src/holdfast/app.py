@@ -679,13 +679,17 @@ class App:
     def worker_for_ever(self, **settings: Any) -> Worker:
         """A worker that waits for its database as long as it takes, from the start (C7)."""
         made = self._settings(settings)
+        return new_worker(self.wait_for_store(), self.handlers, made, self.clock, VERSION)
+
+    def wait_for_store(self) -> Store:
+        """The store, connected anew, set up and told of everything, however long its database takes to come (C7)."""
         with self._lock:
             self.close()
-            self._store = self._open(None)
+            store = self._store = self._open(None)
             self._pid = os.getpid()
-            self._register(self._store)
-            self._store.patience = self.patience
-        return new_worker(self._store, self.handlers, made, self.clock, VERSION)
+            self._register(store)
+            store.patience = self.patience
+            return store
 
     def run_until_idle(self, *, max_jobs: int = 100_000) -> int:
         """Run everything that is due, one job at a time; the number of attempts."""

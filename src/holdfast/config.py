@@ -18,6 +18,7 @@ from msgspec import Struct
 from holdfast.errors import Invalid
 
 FILE_NAME = "holdfast.toml"
+TABLES = ("worker", "serve")
 TABLES_OF_BUILDS = ("builds", "projects")  # known, and read by the part that builds
 
 
@@ -39,6 +40,9 @@ class Settings(Struct, frozen=True):
     worker_processes: int | None = None
     worker_grace: float | None = None
     worker_log_level: str | None = None
+    serve_host: str | None = None
+    serve_port: int | None = None
+    serve_allow_host: tuple[str, ...] | None = None
 
     def environment(self) -> dict[str, str]:
         """As the variables that an `App` reads where its code gives nothing."""
@@ -78,7 +82,7 @@ def resolve(flags: Mapping[str, Any], environment: Mapping[str, str], text: str 
             values[_name(key)] = check(environment[variable], f"Environment variable {variable}")
     for key, check in KNOWN.items():
         if flags.get(_name(key)) is not None:
-            flag = "--" + key.removeprefix("worker.").replace("_", "-")
+            flag = "--" + key.rpartition(".")[2].replace("_", "-")
             values[_name(key)] = check(flags[_name(key)], flag)
     return Settings(**values)
 
@@ -99,8 +103,8 @@ def _from_file(text: str, file: str) -> dict[str, Any]:
 def _flat(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Each key, with its table before it."""
     for key, value in content.items():
-        if key == "worker" and isinstance(value, dict):
-            yield from ((f"worker.{inner}", below) for inner, below in value.items())
+        if key in TABLES and isinstance(value, dict):
+            yield from ((f"{key}.{inner}", below) for inner, below in value.items())
         elif key not in TABLES_OF_BUILDS:
             yield key, value
 
@@ -148,6 +152,13 @@ def _count(value: Any, where: str) -> int:
     return int(number)
 
 
+def _port(value: Any, where: str) -> int:
+    number = _number(value)
+    if not (0 <= number < 65536 and number.is_integer()):
+        raise Invalid(f"{where} is {value!r}; give a port, 0 to 65535 (0: any that is free).")
+    return int(number)
+
+
 def _number(value: Any) -> float:
     """A number, also where the environment has it as text; not-a-number for anything else."""
     if isinstance(value, bool):
@@ -182,4 +193,7 @@ KNOWN: Mapping[str, Callable[[Any, str], Any]] = {
     "worker.processes": _count,
     "worker.grace": _patience,
     "worker.log_level": _text,
+    "serve.host": _text,
+    "serve.port": _port,
+    "serve.allow_host": _words,
 }

@@ -9,7 +9,20 @@ from collections.abc import Sequence
 
 import typer
 
-from holdfast.cli import archive, doctor, jobs, migrate, queues, schedules, top, version, worker, workers, workflows
+from holdfast.cli import (
+    archive,
+    doctor,
+    jobs,
+    migrate,
+    queues,
+    schedules,
+    serve,
+    top,
+    version,
+    worker,
+    workers,
+    workflows,
+)
 from holdfast.cli.output import complain, forgive
 
 SETTINGS = "Settings come from flags, then from HOLDFAST_… variables, then from holdfast.toml."
@@ -36,6 +49,6 @@ def commands() -> typer.Typer:
     root = typer.Typer(
         help="Durable jobs on SQLite and PostgreSQL.", epilog=SETTINGS, add_completion=False, rich_markup_mode=None
     )
-    for noun in (worker, jobs, queues, workflows, schedules, workers, top, archive, migrate, doctor, version):
+    for noun in (worker, serve, jobs, queues, workflows, schedules, workers, top, archive, migrate, doctor, version):
         noun.add_to(root)
     return root

@@ -7,7 +7,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Protocol
 
@@ -430,6 +430,16 @@ class RunRow(Struct, frozen=True):
         return f"Run `{self.trigger}` of workflow `{self.workflow}`"
 
 
+class TokenRow(Struct, frozen=True):
+    """What is known of a token, a login or a session: not its secret."""
+
+    id: int
+    name: str
+    scope: str
+    create_time: datetime
+    expires_time: datetime | None
+
+
 class Store(Protocol):
     """One connection to one instance."""
 
@@ -563,6 +573,21 @@ class Store(Protocol):
     def go_on_aborting(self) -> int: ...
 
     def delete_run(self, run: int, actor: str) -> None: ...
+
+    # Who may ask over HTTP
+    def add_token(
+        self, name: str, hash: str, *, kind: str, scope: str, lasts: timedelta | None, actor: str
+    ) -> TokenRow: ...
+
+    def token(self, hash: str, kind: str) -> TokenRow | None: ...
+
+    def tokens(self) -> Sequence[TokenRow]: ...
+
+    def revoke_token(self, name: str, actor: str) -> None: ...
+
+    def log_in(self, login: str, session: str, lasts: timedelta) -> bool: ...
+
+    def log_out(self, session: str) -> None: ...
 
     # The worker
     def exchange(self, turn: Turn) -> TurnAnswer: ...

@@ -2,19 +2,19 @@
 
 The verbs are written in a chain of classes, a file for each kind, each knowing only those before it: `statements`,
 `declared`, `reading`, `noting`, `breaking`, `changing`, `adding`, `scheduling`, `archiving`, `sweeping`, `glancing`, `claiming`,
-`explaining`, and here what workers ask. A database adds its connection, its form of times and lists, and the two verbs that every
+`explaining`, `admitting`, and here what workers ask. A database adds its connection, its form of times and lists, and the two verbs that every
 job passes (`insert`, `exchange`), each written for its own speed.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
+from holdfast.stores.admitting import Admitting
 from holdfast.stores.contract import (
     Pulse,
     WorkerJoin,
     WorkerRow,
 )
-from holdfast.stores.explaining import Explaining
 from holdfast.stores.statements import (
     BATCH,
     RowDict,
@@ -23,7 +23,7 @@ from holdfast.stores.statements import (
 )
 
 
-class SqlStore(Explaining):
+class SqlStore(Admitting):
     """One connection to one instance; see `contract.Store` for the promises."""
 
     def join(self, worker: WorkerJoin) -> int:

@@ -406,6 +406,27 @@ CREATE TABLE holdfast__step (
     end_time timestamp with time zone
 );
 
+CREATE TABLE holdfast__token (
+    id bigint NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    kind text NOT NULL,
+    scope text NOT NULL,
+    hash text NOT NULL COLLATE pg_catalog."C",
+    create_time timestamp with time zone NOT NULL,
+    expires_time timestamp with time zone,
+    CONSTRAINT holdfast__token_kind_check CHECK ((kind = ANY (ARRAY['token'::text, 'login'::text, 'session'::text]))),
+    CONSTRAINT holdfast__token_scope_check CHECK ((scope = ANY (ARRAY['read'::text, 'enqueue'::text, 'operate'::text, 'admin'::text])))
+);
+
+ALTER TABLE holdfast__token ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast__token_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE holdfast__trigger (
     workflow text NOT NULL COLLATE pg_catalog."C",
     trigger text NOT NULL COLLATE pg_catalog."C",
@@ -602,6 +623,12 @@ ALTER TABLE ONLY holdfast__schedule
 ALTER TABLE ONLY holdfast__step
     ADD CONSTRAINT holdfast__step_pkey PRIMARY KEY (run, name);
 
+ALTER TABLE ONLY holdfast__token
+    ADD CONSTRAINT holdfast__token_hash_key UNIQUE (hash);
+
+ALTER TABLE ONLY holdfast__token
+    ADD CONSTRAINT holdfast__token_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY holdfast__trigger
     ADD CONSTRAINT holdfast__trigger_pkey PRIMARY KEY (workflow, trigger);
 
@@ -658,6 +685,8 @@ CREATE INDEX holdfast__run_state_id_idx ON holdfast__run USING btree (state, id)
 CREATE UNIQUE INDEX holdfast__run_workflow_idx ON holdfast__run USING btree (workflow) WHERE (unique_alive AND (state = ANY (ARRAY['UNDONE'::text, 'STUCK'::text])));
 
 CREATE INDEX holdfast__schedule_wake_time_idx ON holdfast__schedule USING btree (wake_time) WHERE (wake_time IS NOT NULL);
+
+CREATE UNIQUE INDEX holdfast__token_name_idx ON holdfast__token USING btree (name) WHERE (kind = 'token'::text);
 
 CREATE INDEX holdfast__worker_id_idx ON holdfast__worker USING btree (id) WHERE (gone IS NULL);
 

@@ -375,6 +375,18 @@ CREATE TABLE "holdfast__trigger" (
   primary key (workflow, trigger)
 ) strict;
 
+CREATE TABLE "holdfast__token" (
+  id integer primary key autoincrement,
+  name text not null,
+  kind text not null check (kind in ('token', 'login', 'session')),
+  scope text not null check (scope in ('read', 'enqueue', 'operate', 'admin')),
+  hash text not null unique, -- SHA-256
+  create_time integer not null,
+  expires_time integer
+) strict;
+
+CREATE UNIQUE INDEX "holdfast__token_name" on "holdfast__token" (name) where kind = 'token';
+
 CREATE TABLE "holdfast_work" (
   id integer primary key,
   queue text not null default 'work' check (queue = 'work'),

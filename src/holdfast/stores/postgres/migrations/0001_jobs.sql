@@ -436,3 +436,15 @@ create table {trigger} (
   run bigint not null,
   primary key (workflow, trigger)
 );
+
+-- Who may ask over HTTP: programs by token, browsers by a session that a one-time login became. The secrets themselves are nowhere.
+create table {token} (
+  id bigint generated always as identity primary key,
+  name text collate "C" not null,
+  kind text not null check (kind in ('token', 'login', 'session')),
+  scope text not null check (scope in ('read', 'enqueue', 'operate', 'admin')),
+  hash text collate "C" not null unique, -- SHA-256
+  create_time timestamptz not null,
+  expires_time timestamptz
+);
+create unique index on {token} (name) where kind = 'token';

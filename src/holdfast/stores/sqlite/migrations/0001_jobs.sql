@@ -375,3 +375,15 @@ create table {trigger} (
   run integer not null,
   primary key (workflow, trigger)
 ) strict;
+
+-- Who may ask over HTTP: programs by token, browsers by a session that a one-time login became. The secrets themselves are nowhere.
+create table {token} (
+  id integer primary key autoincrement,
+  name text not null,
+  kind text not null check (kind in ('token', 'login', 'session')),
+  scope text not null check (scope in ('read', 'enqueue', 'operate', 'admin')),
+  hash text not null unique, -- SHA-256
+  create_time integer not null,
+  expires_time integer
+) strict;
+create unique index {token_name} on {token} (name) where kind = 'token';

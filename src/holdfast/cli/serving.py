@@ -1,0 +1,104 @@
+"""What `holdfast serve` does: set the instance up, listen, tell the address, serve until a signal."""
+
+import ipaddress
+import logging
+import socket
+import sys
+
+import uvicorn
+from litestar.types import ASGIApp
+
+from holdfast.app import App
+from holdfast.cli import instance
+from holdfast.cli.command import Call
+from holdfast.cli.module import import_app
+from holdfast.cli.output import say, say_json
+from holdfast.config import Settings
+from holdfast.errors import Invalid, Unavailable
+from holdfast.web import auth
+from holdfast.web.app import create
+
+HOST, PORT = "127.0.0.1", 8765
+BACKLOG = 2048
+STREAMS_GET = 2  # seconds to end when the server stops
+FORM = "%(asctime)s %(levelname)-7s %(message)s"
+
+
+def serve(call: Call, settings: Settings, target: str) -> None:
+    """Serve until a signal."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=FORM)
+    app = served(call, settings, target)
+    app.wait_for_store()
+    refuse_open_door(app, settings)
+    with listening(settings) as listener:
+        tell(call, app, listener)
+        run(create(app, hosts=settings.serve_allow_host or ()), listener)
+    app.close()
+
+
+def served(call: Call, settings: Settings, target: str) -> App:
+    """The app of the module; without one, the instance as it is stored, or a new one."""
+    if target:
+        return import_app(call, settings, target)
+    return instance.named(settings, instance.choose(settings, sets_up=True))
+
+
+def refuse_open_door(app: App, settings: Settings) -> None:
+    """Other machines are let in only where somebody has made a token."""
+    host = settings.serve_host or HOST
+    if is_loopback(host):
+        return
+    now = app.store.now()
+    if not any(row.expires_time is None or row.expires_time > now for row in app.store.tokens()):
+        raise Invalid(
+            f"--host {host}: other machines could reach this server, and there is no token yet. Make one first with "
+            "`holdfast tokens create`, or leave --host out to serve this machine only."
+        )
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def listening(settings: Settings) -> socket.socket:
+    """A socket that takes connections already: whoever reads the address may use it at once."""
+    host, port = settings.serve_host or HOST, PORT if settings.serve_port is None else settings.serve_port
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.socket(family)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        raise Unavailable(f"Cannot listen at {host}:{port}: {error.strerror}. Choose another with --port.") from error
+    return listener
+
+
+def tell(call: Call, app: App, listener: socket.socket) -> None:
+    """The address to log in with, on standard output."""
+    host, port = listener.getsockname()[:2]
+    if ipaddress.ip_address(host).is_unspecified:
+        host = socket.gethostname()
+    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    login = f"{address}/login?token={auth.make_login(app)}"
+    if call.json:
+        say_json({"event": "serve", "instance": app.name, "address": address, "login": login}, lines=True)
+    else:
+        say(f"Serving instance `{app.name}` at {address}. Log in once, within a day, at:\n  {login}")
+
+
+def run(asgi: ASGIApp, listener: socket.socket) -> None:
+    """Answer requests until SIGTERM or Ctrl-C."""
+    config = uvicorn.Config(
+        asgi,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        lifespan="on",
+        timeout_graceful_shutdown=STREAMS_GET,
+    )
+    uvicorn.Server(config).run(sockets=[listener])

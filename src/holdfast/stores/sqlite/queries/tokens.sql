@@ -1,0 +1,23 @@
+-- name: add_token
+insert into {token} (name, kind, scope, hash, create_time, expires_time) values (:name, :kind, :scope, :hash, :now, :expires_time) returning *;
+
+-- name: token
+select * from {token} where hash = :hash and kind = :kind and (expires_time is null or expires_time > :now);
+
+-- name: tokens
+-- Newest first.
+select * from {token} where kind = :kind order by id desc;
+
+-- name: revoke_token
+delete from {token} where name = :name and kind = 'token';
+
+-- name: use_login
+-- Once: whoever comes second finds nothing.
+delete from {token} where hash = :hash and kind = 'login' and expires_time > :now returning name, scope;
+
+-- name: drop_session
+delete from {token} where hash = :hash and kind = 'session';
+
+-- name: forget_tokens
+-- Logins and sessions whose time is over. Tokens of programs stay, so that the list says why one is refused.
+delete from {token} where kind <> 'token' and expires_time <= :now;

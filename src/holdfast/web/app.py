@@ -1,0 +1,62 @@
+"""The HTTP API and the dashboard of one app, as an ASGI application that serves alone or is mounted in another.
+
+    from holdfast.web.app import create
+    asgi = create(app)
+
+- Every noun has a file with a `router`; `API`, `OUTSIDE` and `PAGES` list them. That is all there is to register.
+- Everything passes `gate.Gate` and then the check in `auth.allow`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from litestar import Litestar, Request, Router
+from litestar.di import Provide
+from litestar.openapi.config import OpenAPIConfig
+from litestar.types import ASGIApp
+
+from holdfast.app import App
+from holdfast.version import VERSION
+from holdfast.web import auth, document, health, problems
+from holdfast.web.bodies import StrictRequest, refuse_unknown
+from holdfast.web.callers import Caller, caller_of
+from holdfast.web.gate import Gate
+from holdfast.web.site import Site
+
+API: list[Router] = [document.router]  # under /api/v1
+OUTSIDE: list[Router] = [health.router, auth.router]  # hooks and badges too
+PAGES: list[Router] = []  # the dashboard
+ROOM_AROUND_A_PAYLOAD = 1 << 20  # bytes
+
+
+def create(app: App, *, hosts: Sequence[str] = ()) -> ASGIApp:
+    """The application. `hosts` are the names it may be called by besides `localhost` and addresses; `*` is any."""
+    site = Site(app)
+    api = Router("/api/v1", route_handlers=API, before_request=refuse_unknown)
+    litestar = Litestar(
+        [api, *OUTSIDE, *PAGES],
+        guards=[auth.allow],
+        request_class=StrictRequest,
+        dependencies={
+            "site": Provide(lambda: site, sync_to_thread=False),
+            "caller": Provide(_caller, sync_to_thread=False),
+        },
+        exception_handlers={Exception: problems.answer},
+        openapi_config=OpenAPIConfig(
+            title="Holdfast",
+            version=VERSION,
+            description=document.ABOUT,
+            openapi_controller=document.Nothing,  # type: ignore[arg-type]
+        ),
+        request_max_body_size=app.payload_limit + ROOM_AROUND_A_PAYLOAD,
+        on_shutdown=[site.close],
+        signature_types=[Site, Caller],
+        logging_config=None,
+    )
+    return Gate(litestar, site, hosts)
+
+
+def _caller(request: Request[Any, Any, Any]) -> Caller:
+    found = caller_of(request.scope)
+    assert found is not None, "a route that needs nobody asks who calls"
+    return found

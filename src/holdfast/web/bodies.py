@@ -1,0 +1,71 @@
+"""Requests as Holdfast reads them: JSON bodies strictly, and no query parameter that nobody knows.
+
+A body is JSON and nothing else: no NaN, no name twice in an object, no nesting beyond reason, no unknown field, no text
+where a number belongs.
+"""
+
+import json
+from typing import Any
+
+import msgspec
+from litestar import Request
+from litestar.exceptions import HTTPException
+
+from holdfast.errors import Invalid
+
+RESERVED = {"request", "site", "caller", "data"}
+
+
+class StrictRequest(Request[Any, Any, Any]):
+    """A request whose JSON is checked before anything sees it."""
+
+    async def json(self) -> Any:
+        """The body as the handler's `data` wants it; `Invalid` names what is wrong."""
+        kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        body = await self.body()
+        if kind != "application/json" and (body or kind):
+            raise HTTPException(status_code=415, detail="Send the body as JSON, with `Content-Type: application/json`.")
+        field = getattr(self.route_handler, "parsed_data_field", None)
+        found = read(body) if body else {}
+        if field is None or field.raw is Any:
+            return found
+        try:
+            return msgspec.convert(found, field.raw, strict=True)
+        except msgspec.ValidationError as error:
+            raise Invalid(f"The body does not fit: {error}.") from error
+
+
+def read(body: bytes) -> Any:
+    try:
+        return json.loads(body.decode(), object_pairs_hook=_object, parse_constant=_constant)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise Invalid(f"The body is not JSON: {error}.") from error
+    except RecursionError:
+        raise Invalid("The body is nested too deeply.") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"an object has the name {twice!r} twice")
+    return found
+
+
+def _constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def refuse_unknown(request: Request[Any, Any, Any]) -> None:
+    """A filter that is misspelt must not become a list of everything."""
+    signature = request.route_handler.parsed_fn_signature
+    known = [
+        getattr(field.kwarg_definition, "query", None) or name
+        for name, field in signature.parameters.items()
+        if name not in RESERVED and name not in request.path_params
+    ]
+    for name in request.query_params:
+        if name not in known:
+            there = f"known are {', '.join(sorted(known))}" if known else "there are none here"
+            raise Invalid(f"Unknown query parameter `{name}`; {there}.")

@@ -1,0 +1,109 @@
+"""What stands around the application: who asks is found out, foreign host names are refused, every answer is shielded.
+
+It stands outside the routes, so an address that does not exist passes it like any other.
+"""
+
+import ipaddress
+from collections.abc import Sequence
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+
+import anyio.to_thread
+import msgspec
+from litestar.types import ASGIApp, Message, Receive, Send
+
+from holdfast.errors import HoldfastError
+from holdfast.web import auth, problems
+from holdfast.web.callers import KEY, TROUBLE
+from holdfast.web.site import Site
+
+LOOPBACK = ("localhost",)
+SHIELD = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    # Not no-referrer: with it a browser hides the origin of our own forms.
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "cache-control": "no-store",
+}
+SHIELD_HEADERS = [(name.encode(), value.encode()) for name, value in SHIELD.items()]
+
+
+class Gate:
+    """An ASGI application around another."""
+
+    def __init__(self, inner: ASGIApp, site: Site, hosts: Sequence[str]) -> None:
+        self.inner = inner
+        self.site = site
+        self.hosts = {host.lower() for host in (*LOOPBACK, *hosts)}
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.inner(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": None})
+        else:
+            await self._pass(scope, receive, _shielded(send))
+
+    async def _pass(self, scope: Any, receive: Receive, send: Send) -> None:
+        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        if len(hosts) != 1 or not self._own(hosts[0]):
+            detail = "The Host header names no host that this server knows. Give it with `--allow-host`."
+            await _refuse(send, problems.of_status(421, detail))
+            return
+        try:
+            scope[KEY] = await anyio.to_thread.run_sync(auth.identify, self.site, *_shown(scope))
+        except HoldfastError as error:
+            scope[TROUBLE] = error  # nobody can be known; routes that need nobody still answer
+        await self.inner(scope, receive, send)
+
+    def _own(self, host: str) -> bool:
+        """A name that was given, or an address: only names can be bent to another machine's address."""
+        if "*" in self.hosts:
+            return True
+        name = host.lower()
+        name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+        try:
+            return bool(ipaddress.ip_address(name))
+        except ValueError:
+            return name in self.hosts
+
+
+def _shown(scope: Any) -> tuple[list[str], str | None]:
+    """The Authorization headers and the session cookie of a request."""
+    headers = [(name, value.decode("latin-1")) for name, value in scope["headers"]]
+    cookies: SimpleCookie = SimpleCookie()
+    for name, value in headers:
+        if name == b"cookie":
+            try:
+                cookies.load(value)
+            except CookieError:
+                continue
+    session = cookies.get(auth.cookie_name(scope))
+    return [value for name, value in headers if name == b"authorization"], None if session is None else session.value
+
+
+def _shielded(send: Send) -> Send:
+    """Headers on every answer; a route may set its own instead."""
+
+    async def sends(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = list(message["headers"])
+            there = {name.lower() for name, _ in headers}
+            message["headers"] = headers + [pair for pair in SHIELD_HEADERS if pair[0] not in there]
+        await send(message)
+
+    return sends
+
+
+async def _refuse(send: Send, problem: problems.Problem) -> None:
+    body = msgspec.json.encode(problem)
+    headers = [(b"content-type", problems.MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

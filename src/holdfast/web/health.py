@@ -1,0 +1,28 @@
+"""`/healthz`: the process answers. `/readyz`: so does its database. Both need no token and name nothing."""
+
+from litestar import Response, Router
+
+from holdfast.errors import Unavailable
+from holdfast.web.callers import PUBLIC
+from holdfast.web.routes import look
+from holdfast.web.site import Site
+
+
+@look("/healthz", needs=PUBLIC, include_in_schema=False)
+def healthz() -> dict[str, str]:
+    """The process answers."""
+    return {"status": "ok"}
+
+
+@look("/readyz", needs=PUBLIC, include_in_schema=False)
+def readyz(site: Site) -> Response[dict[str, str]]:
+    """The database answers too."""
+    try:
+        with site.reader() as store:
+            store.pulse()
+    except Unavailable:
+        return Response({"status": "unavailable"}, status_code=503)
+    return Response({"status": "ok"})
+
+
+router = Router("/", route_handlers=[healthz, readyz])

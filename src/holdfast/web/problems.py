@@ -1,0 +1,106 @@
+"""Errors as RFC 9457 problem details: `application/problem+json` with a stable `code`.
+
+- A `HoldfastError` brings its own code and status; everything else gets one from `CODES`.
+- Without a caller every answer is the same 401: it does not tell what exists.
+- A browser that asks for a page gets the same sentence as a page.
+"""
+
+import html
+import logging
+from http import HTTPStatus
+from typing import Any
+
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+from msgspec import Struct, field
+
+from holdfast.errors import HoldfastError
+from holdfast.web.callers import caller_of
+
+logger = logging.getLogger("holdfast.web")
+
+MEDIA_TYPE = "application/problem+json"
+CODES = {
+    400: "invalid",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    409: "conflict",
+    413: "too_large",
+    415: "unsupported_media_type",
+    421: "wrong_host",
+    500: "internal",
+    503: "unavailable",
+}
+UNAUTHORIZED = "Show who you are: a token in `Authorization: Bearer …`, or a login."
+UNEXPECTED = "Something went wrong in the server that nobody expected. Its log has the traceback."
+PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{title}</title>
+<h1>{title}</h1>
+<p>{detail}</p>
+</html>
+"""
+
+
+class Problem(Struct, frozen=True):
+    """What went wrong (RFC 9457). `code` is stable; `detail` is for people."""
+
+    status: int
+    code: str
+    title: str
+    detail: str
+    type: str = "about:blank"
+    errors: list[str] = field(default_factory=list)  # each thing that is wrong, where there are several
+
+
+def answer(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    """The response for anything that was raised."""
+    problem = described(error)
+    if caller_of(request.scope) is None and problem.status in (403, 404, 405):
+        problem = of_status(401, UNAUTHORIZED)
+    headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else dict(getattr(error, "headers", None) or {})
+    if wants_page(request):
+        return Response(page(problem), status_code=problem.status, media_type="text/html", headers=headers)
+    return Response(problem, status_code=problem.status, media_type=MEDIA_TYPE, headers=headers)
+
+
+def described(error: Exception) -> Problem:
+    if isinstance(error, HoldfastError):
+        status = error.http_status
+        if status >= 500:
+            logger.warning("%s", error)
+        return Problem(status, error.code, HTTPStatus(status).phrase, str(error))
+    if isinstance(error, HTTPException) and error.status_code < 500:
+        return Problem(
+            error.status_code,
+            CODES.get(error.status_code, "refused"),
+            HTTPStatus(error.status_code).phrase,
+            UNAUTHORIZED if error.status_code == 401 else error.detail,
+            errors=_errors(error.extra),
+        )
+    logger.error("A request failed", exc_info=error)
+    return of_status(500, UNEXPECTED)
+
+
+def of_status(status: int, detail: str) -> Problem:
+    return Problem(status, CODES[status], HTTPStatus(status).phrase, detail)
+
+
+def _errors(extra: Any) -> list[str]:
+    """What Litestar found wrong with parameters, as sentences."""
+    if not isinstance(extra, list):
+        return []
+    return [f"{each.get('key', '')}: {each.get('message', '')}" for each in extra if isinstance(each, dict)]
+
+
+def wants_page(request: Request[Any, Any, Any]) -> bool:
+    """A person looks: not a program, and not under /api."""
+    return "text/html" in request.headers.get("accept", "") and not request.scope["path"].startswith("/api/")
+
+
+def page(problem: Problem) -> str:
+    return PAGE.format(title=html.escape(problem.title), detail=html.escape(problem.detail))
