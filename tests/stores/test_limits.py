@@ -12,6 +12,7 @@ from holdfast import App, Invalid, rate
 from holdfast.clock import Clock, MovableClock
 from holdfast.jobs.throttle import Candidate, admit
 from holdfast.stores.contract import Claimed, Done, QueueDeclared, Store, Turn, Want
+from holdfast.stores.open import open_store
 from tests.by_hand import WorkerByHand, add
 from tests.faults.fleet import until
 
@@ -286,3 +287,23 @@ def test_what_is_admitted_is_what_the_pure_rule_admits(
 
 def _done(call: Claimed) -> Done:
     return Done(call, 0.1, None)
+
+
+@pytest.mark.claim("R1", "W3")
+def test_what_is_enqueued_while_a_claim_looks_is_not_lost_from_the_line(
+    limited: Store, url: str, instance: str
+) -> None:
+    """A job that became due after the time by which a claim starts its jobs stays in line for the next claim."""
+    stores = [open_store(url, instance, Clock()) for _ in range(2)]
+    limited.limit("mail", 1000, "ann")
+    worker = WorkerByHand(stores[0])
+    wanted, claimed = 400, list[int]()
+    thread = threading.Thread(target=lambda: [add(stores[1]) for _ in range(wanted)])
+    thread.start()
+    while thread.is_alive():
+        claimed += claim(worker, 1000, 1000)
+    thread.join()
+    claimed += claim(worker, 1000, 1000)
+    assert len(claimed) == wanted
+    for each in stores:
+        each.close()

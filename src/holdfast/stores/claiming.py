@@ -117,11 +117,11 @@ class Claiming(Glancing):
         hops = {"queue": queue, "after": self._after_lane.get(queue, ""), "limit": MOST_LANES}
         asked = [
             ("lock_queue", {"queue": queue}),
-            ("bucket", common),
             ("hands", {}),
             ("usage", usage),
             ("lanes", hops),
             self._candidates(throttler, {**common, "types": self.words(sorted(types)), "limit": window}),
+            ("bucket", common),  # last: its time is that of the starts, and nothing found may be due only after it
         ]
         return asked, {"want": want, "types": types, "window": window}
 
@@ -147,7 +147,7 @@ class Claiming(Glancing):
         return self.looked([self.rows(name, params, want.queue) for name, params in asked], known)
 
     def looked(self, answers: Sequence[Sequence[RowDict]], known: Mapping[str, Any]) -> Look:
-        queue, bucket, hands, usage, lanes, found = answers
+        queue, hands, usage, lanes, found, bucket = answers
         return Look(**known, queue=queue[0], bucket=bucket[0], hands=hands, usage=usage, lanes=lanes, found=found)
 
     # Claiming
@@ -173,12 +173,7 @@ class Claiming(Glancing):
     def candidate_rows(
         self, queue: str, throttler: Throttler | None, types: Iterable[str], limit: int
     ) -> list[RowDict]:
-        params = {
-            "queue": queue,
-            "now": self.time(self.given_now()),
-            "types": self.words(sorted(types)),
-            "limit": limit,
-        }
+        params = {"queue": queue, "types": self.words(sorted(types)), "limit": limit, "now": self.time(self.now())}
         name, asked = self._candidates(throttler, params)
         return list(self.rows(name, asked, queue))
 
@@ -210,7 +205,7 @@ class Claiming(Glancing):
     def lane_heads(self, queue: str, lanes: Sequence[str], types: Iterable[str], limit: int) -> list[RowDict]:
         """The first jobs in claim order among those that stand aside in these lanes."""
         params = {"queue": queue, "lanes": self.words(lanes), "types": self.words(sorted(types)), "limit": limit}
-        return list(self.rows("lane_heads", {**params, "now": self.time(self.given_now())}))
+        return list(self.rows("lane_heads", {**params, "now": self.time(self.now())}))
 
     @abstractmethod
     def put_aside(self, queue: str, rows: Sequence[RowDict], lanes: Sequence[str]) -> None:

@@ -113,10 +113,13 @@ select id, ids from {lease} where worker = :worker and factor is not null;
 
 -- name: claim_these
 -- As claim, but of chosen jobs and with a lease for each. By their place in the table: a join on the key is planned as quadratic. :ids is sorted.
+-- What closed between the look and :now stays where it is.
 with taken as (
-  delete from {ready} where ctid = any(:spots::tid[]) and queue = :queue and (:ids::bigint[])[width_bucket(id, :ids::bigint[])] = id returning id),
+  delete from {ready} where ctid = any(:spots::tid[]) and queue = :queue and (:ids::bigint[])[width_bucket(id, :ids::bigint[])] = id
+    and ready_time <= :now and (closes_time is null or closes_time > :now) returning id),
  fetched as (
-  delete from {aside} where ctid = any(:aside::tid[]) and queue = :queue and (:ids::bigint[])[width_bucket(id, :ids::bigint[])] = id returning id),
+  delete from {aside} where ctid = any(:aside::tid[]) and queue = :queue and (:ids::bigint[])[width_bucket(id, :ids::bigint[])] = id
+    and (closes_time is null or closes_time > :now) returning id),
  started as (
   update {queue_table} j set state = 'running', situation = 'held', attempt = j.attempt + 1, worker = :worker, start_time = :now, update_time = :now,
     error = 'NONE'
