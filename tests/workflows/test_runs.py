@@ -10,6 +10,8 @@ import pytest
 from holdfast import App, Conflict, Failed, Invalid, NotFound
 from holdfast.clock import MovableClock
 from holdfast.compose import Run, Workflow
+from holdfast.stores.contract import Store, Submission
+from holdfast.workflows.definition import Definition, StepDefinition
 from tests.raw_sql import RawSql
 
 Make = Callable[..., App]
@@ -503,3 +505,34 @@ def test_a_schedule_submits_a_run_at_each_of_its_times(app: Make, clock: Movable
         own.schedule("none", workflow="daily", every=60)
     with pytest.raises(Invalid, match="request= goes with workflow="):
         own.schedule("lost", job=workflow.submitter(), request={}, every=60)
+
+
+@pytest.mark.claim("F1", "F14")
+def test_a_submission_that_fails_leaves_nothing_behind_for_the_next(store: Store) -> None:
+    """On SQLite the next run gets the same id."""
+
+    def wanted(step: str, queue: str) -> Submission:
+        return Submission(
+            definition=Definition(name="w", steps=(StepDefinition(name=step),), queue=queue), trigger=step
+        )
+
+    with pytest.raises(NotFound, match="nowhere"):
+        store.submit(wanted("first", "nowhere"))
+    run = store.submit(wanted("second", "mail"))
+    assert [step.counts.name for step in run.steps] == ["second"]
+    assert [job.job_type for job in store.tasks(run.id, "second")] == ["w.second"]
+
+
+@pytest.mark.claim("R1", "Q4")
+def test_a_task_whose_run_cannot_be_read_ends_in_an_error_and_others_run_on(app: Make, sql: RawSql) -> None:
+    own = app()
+    workflow = own.workflow("w")
+    workflow.step(name="only", retries=0)(lambda task: None)
+    other = own.queue("workflows").job(lambda: 7, name="other")
+    task = workflow.submit("t").steps["only"].tasks()[0].job
+    beside = other.enqueue()
+    sql("delete from {step}")
+    sql("delete from {run}")
+    own.run_until_idle()
+    assert (task.refresh().outcome, "no run" in str(task.refresh().error)) == ("error", True)
+    assert beside.refresh().result == 7

@@ -217,7 +217,8 @@ class Running(Adding):
                 params = {"run": run, "name": step.name, "position": position}
                 self.run("add_step", {**params, "partition": encode_partition(step.partition).decode()})
             self._audit(wanted.actor, "submit", detail=f"{definition.name}/{wanted.trigger}")
-            head = self._locked_head(run)
+            # Its shape is not remembered before the commit: on SQLite another run may get this id after a rollback.
+            head = self._head(self.rows("lock_run", {"id": run})[0], Shape(definition))
             fresh = [StepRow(step.name, step.partition) for step in definition.steps]
             head = structs.replace(head, overview=overview(definition, fresh))
             self._go_on(head, (), head.shape.phases[head.overview.phase])
@@ -285,11 +286,11 @@ class Running(Adding):
             else:
                 self._go_on(head, ends, dict.fromkeys(end.step for end in ends))
 
-    def _head(self, row: RowDict) -> "RunHead":
+    def _head(self, row: RowDict, shape: Shape | None = None) -> "RunHead":
         return RunHead(
             id=row["id"],
             trigger=row["trigger"],
-            shape=self._shape(row["id"]),
+            shape=self._shape(row["id"]) if shape is None else shape,
             overview=Overview(**{name: row[name] for name in Overview.__struct_fields__}),
             published=row["published"],
             publication=row["publication"],

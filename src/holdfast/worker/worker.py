@@ -243,8 +243,8 @@ class Worker:
             call.began = now
             call.job_type = sys.intern(call.job_type)  # one text for all jobs of a type
             call.timeout = self._timeouts.setdefault(call.timeout, call.timeout)
-            if call.run is not None:
-                call.payload = self._run_memory.payload_of(call)
+            if (call.run is not None or call.answer is not None) and not self._looked_up(call):
+                continue
             way = self._runs_on[call.job_type] if call.answer is None else self._way_of_answer(call)
             way = "process" if call.losses >= ALONE_AFTER else way
             call.notes = None if way == "process" else self.scribe
@@ -253,16 +253,29 @@ class Worker:
             if group:
                 runner.hand(group)
 
+    def _looked_up(self, call: Claimed) -> bool:
+        """What its handler has to be told beyond the claim; a job for which it cannot be had has ended, or goes back."""
+        try:
+            if call.run is not None:
+                call.payload = self._run_memory.payload_of(call)
+            if call.answer is not None and decode_answer(call.answer).due:
+                call.job = self.store.get(call.id)
+            elif call.answer is not None:
+                call.answer = None  # it came early, and is for later
+            return True
+        except Unavailable:
+            self.hand.finished.append(attempt.handed_back(call))
+        except Exception as error:
+            self.hand.finished.append(attempt.raised(call, error, 0.0))
+        self._wake_pumps()
+        return False
+
     def _way_of_answer(self, call: Claimed) -> str:
-        """An answer that the job has waited for is for the response handler; one that came early is for later."""
-        assert call.answer is not None
-        answered = decode_answer(call.answer).due
-        if not answered:
-            call.answer = None
-        way = self._handlers[call.job_type].runs_on(answered)
-        if answered:
-            job = self.store.get(call.id)
-            call.job = structs.replace(job, source=None) if way == "process" or call.losses >= ALONE_AFTER else job
+        """To the response handler."""
+        way = self._handlers[call.job_type].runs_on(True)
+        if way == "process" or call.losses >= ALONE_AFTER:
+            assert call.job is not None
+            call.job = structs.replace(call.job, source=None)
         return way
 
     def offer(self, queue: str) -> Turn | None:
