@@ -17,6 +17,7 @@ from bench.marks import Marks
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "PYTHONUNBUFFERED": "1"}
+ENVIRONMENT.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 class Stalled(Exception):

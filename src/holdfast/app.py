@@ -25,14 +25,13 @@ from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import schedules, throttlers
 from holdfast.jobs.breaker import Breaker
-from holdfast.jobs.explain import explain
 from holdfast.jobs.job import Answer, Attempt, Job, JobError, LogLine, Move, State
 from holdfast.jobs.names import check_job_type, check_name, check_table
 from holdfast.jobs.reasons import Explanation
 from holdfast.jobs.schedules import Schedule
 from holdfast.jobs.states import STATUS
 from holdfast.jobs.throttlers import Throttler, ThrottlerFunction
-from holdfast.on_demand import Worker, in_thread, new_worker, read_definition, run_until_signal
+from holdfast.on_demand import Worker, explain, in_thread, new_worker, read_definition, run_until_signal
 from holdfast.stores.asking import Asking
 from holdfast.stores.contract import Filter, FiringRow, NewJob, QueueDeclared, ScheduleRow, Store, TypeRow, WorkerRow
 from holdfast.stores.open import open_store

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 from holdfast.clock import Clock
+from holdfast.jobs.facts import Facts
+from holdfast.jobs.reasons import Explanation
 from holdfast.stores.contract import Store
 from holdfast.worker.handler import Handler
 from holdfast.worker.settings import WorkerSettings
@@ -60,6 +62,12 @@ def run_until_signal(worker: Worker) -> None:
     from holdfast.worker import signals
 
     signals.run_until_signal(worker)
+
+
+def explain(facts: Facts) -> Explanation:
+    from holdfast.jobs import explain as explaining
+
+    return explaining.explain(facts)
 
 
 def read_definition(path: str | Path) -> Definition:

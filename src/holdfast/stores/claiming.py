@@ -115,7 +115,7 @@ class Claiming(Glancing):
         common = {"queue": queue, "now": now}
         usage = {"queue": queue, "keyed": throttlers.is_keyed(throttler)}
         hops = {"queue": queue, "after": self._after_lane.get(queue, ""), "limit": MOST_LANES}
-        asked = [
+        asked: list[tuple[str, dict[str, Any]]] = [
             ("lock_queue", {"queue": queue}),
             ("hands", {}),
             ("usage", usage),
