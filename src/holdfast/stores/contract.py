@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from holdfast.builds.build import Build, BuildStep, Telling
 from holdfast.jobs.breaker import Breaker
 from holdfast.jobs.facts import Facts
 from holdfast.jobs.job import Answer, Attempt, Job, LogLine, Move, Progress
@@ -440,6 +441,69 @@ class TokenRow(Struct, frozen=True):
     expires_time: datetime | None
 
 
+class NewBuild(Struct, frozen=True, kw_only=True):
+    """A build that somebody asks for."""
+
+    project: str
+    commit: str
+    ref: str
+    branch: str | None = None
+    tag: str | None = None
+    pull_request: int | None = None
+    forge: str = "generic"
+    trusted: bool = True
+    title: str = ""
+    author: str = ""
+    delivery: str | None = None  # by which a forge would be known to send it again
+    rebuild: bool = False  # also what has a result
+    supersedes: bool = False  # older builds of the branch; those of the pull request always
+    timeout: float | None = 600.0
+    tells: bool = False  # the forge wants to be told
+    actor: str = "app"
+
+
+class Received(Struct, frozen=True):
+    """What came of asking for a build (B4)."""
+
+    build: Build
+    how: str  # new, joined, reported, again
+    superseded: tuple[int, ...] = ()
+    left: int | None = None  # the job that it had before, whose folder nobody needs
+
+
+class EndedBuild(Struct, frozen=True):
+    """A build whose job is final and whose files nobody has written."""
+
+    id: int
+    job_id: int
+    begun: bool
+    outcome: str
+    error: str | None
+
+
+class StatusRow(Struct, frozen=True):
+    """A commit status that the forge has still to be told."""
+
+    id: int
+    build: int
+    step: str | None
+    state: str
+    description: str
+    create_time: datetime
+
+
+class BuildFilter(Struct, frozen=True):
+    """Which builds to list; None means any."""
+
+    project: str | None = None
+    branch: str | None = None
+    commit: str | None = None
+    state: str | None = None
+    before: int | None = None
+    limit: int = 50
+    cache: int = 200  # how many completed builds are cached
+
+
 class Store(Protocol):
     """One connection to one instance."""
 
@@ -588,6 +652,50 @@ class Store(Protocol):
     def log_in(self, login: str, session: str, lasts: timedelta) -> bool: ...
 
     def log_out(self, session: str) -> None: ...
+    # Builds
+    def receive_build(self, new: NewBuild) -> Received: ...
+
+    def end_builds(self, project: str, branch: str | None, pull_request: int | None, actor: str) -> Sequence[int]: ...
+
+    def remember_delivery(self, project: str, forge: str, delivery: str) -> None: ...
+
+    def builds(self, wanted: BuildFilter) -> Sequence[Build]: ...
+
+    def build(self, build: int, cache: int) -> Build: ...
+
+    def build_of_job(self, job: int, cache: int) -> Build | None: ...
+
+    def cached_builds(self, cache: int) -> Sequence[tuple[int, datetime]]: ...
+
+    def use_build(self, build: int) -> None: ...
+
+    def begin_build(self, job: int, attempt: int) -> bool: ...
+
+    def tell_steps(self, job: int, attempt: int, steps: Sequence[BuildStep], told: Sequence[Telling]) -> bool: ...
+
+    def complete_build(
+        self, job: int, attempt: int, steps: Sequence[BuildStep] | None, told: Sequence[Telling]
+    ) -> bool: ...
+
+    def abort_build(self, build: int, actor: str) -> Job: ...
+
+    def retry_build(self, build: int, timeout: float | None, tells: bool, actor: str) -> Received: ...
+
+    def ended_builds(self, limit: int = 100) -> Sequence[EndedBuild]: ...
+
+    def build_jobs(self, jobs: Sequence[int]) -> Mapping[int, tuple[bool, bool]]: ...
+
+    def old_builds(self, unused_for: float, limit: int = 100) -> Sequence[tuple[int, int]]: ...
+
+    def drop_build(self, build: int, job: int) -> bool: ...
+
+    def next_status(self, build: int) -> StatusRow | None: ...
+
+    def drop_status(self, status: int) -> None: ...
+
+    def tell_untold(self) -> int: ...
+
+    def forget_deliveries(self, older_than: float) -> None: ...
 
     # The worker
     def exchange(self, turn: Turn) -> TurnAnswer: ...

@@ -17,8 +17,8 @@ from holdfast.jobs import payload as payloads
 from holdfast.jobs import schedules as rules
 from holdfast.jobs.job import Job
 from holdfast.jobs.schedules import Schedule
+from holdfast.stores.building import Building
 from holdfast.stores.contract import Fired, FiringRow, NewJob, News, ScheduleRow, TypeRow
-from holdfast.stores.running import Running
 from holdfast.stores.statements import RowDict
 
 TOGETHER = 100  # most schedules in one look
@@ -31,7 +31,7 @@ encode_definition = msgspec.json.Encoder(order="deterministic").encode
 decode_definition = msgspec.json.Decoder(Schedule).decode
 
 
-class Scheduling(Running):
+class Scheduling(Building):
     """Adds the verbs about schedules."""
 
     def declare_schedules(self, schedules: Sequence[Schedule]) -> None:

@@ -169,10 +169,49 @@ CREATE TABLE holdfast__bucket (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE holdfast__build (
+    id bigint NOT NULL,
+    project text NOT NULL COLLATE pg_catalog."C",
+    commit_id text NOT NULL COLLATE pg_catalog."C",
+    ref text NOT NULL,
+    branch text COLLATE pg_catalog."C",
+    tag text,
+    pull_request integer,
+    forge text NOT NULL COLLATE pg_catalog."C",
+    trusted boolean NOT NULL,
+    title text NOT NULL,
+    author text NOT NULL,
+    tells boolean NOT NULL,
+    job bigint,
+    begun boolean DEFAULT false NOT NULL,
+    completed boolean DEFAULT false NOT NULL,
+    steps text DEFAULT '[]'::text NOT NULL,
+    use_time timestamp with time zone NOT NULL,
+    create_time timestamp with time zone NOT NULL,
+    update_time timestamp with time zone NOT NULL
+);
+
+ALTER TABLE holdfast__build ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast__build_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE holdfast__dead (
     end_time timestamp with time zone NOT NULL,
     id bigint NOT NULL,
     queue text NOT NULL COLLATE pg_catalog."C"
+);
+
+CREATE TABLE holdfast__delivery (
+    project text NOT NULL COLLATE pg_catalog."C",
+    forge text NOT NULL COLLATE pg_catalog."C",
+    id text NOT NULL COLLATE pg_catalog."C",
+    build bigint,
+    receive_time timestamp with time zone NOT NULL
 );
 
 CREATE TABLE holdfast__ended (
@@ -388,6 +427,24 @@ CREATE TABLE holdfast__schedule (
     update_time timestamp with time zone NOT NULL
 );
 
+CREATE TABLE holdfast__status (
+    id bigint NOT NULL,
+    build bigint NOT NULL,
+    step text,
+    state text NOT NULL,
+    description text NOT NULL,
+    create_time timestamp with time zone NOT NULL
+);
+
+ALTER TABLE holdfast__status ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast__status_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE holdfast__step (
     run bigint NOT NULL,
     name text NOT NULL COLLATE pg_catalog."C",
@@ -581,8 +638,17 @@ ALTER TABLE ONLY holdfast__breaker
 ALTER TABLE ONLY holdfast__bucket
     ADD CONSTRAINT holdfast__bucket_pkey PRIMARY KEY (queue);
 
+ALTER TABLE ONLY holdfast__build
+    ADD CONSTRAINT holdfast__build_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY holdfast__build
+    ADD CONSTRAINT holdfast__build_project_commit_id_key UNIQUE (project, commit_id);
+
 ALTER TABLE ONLY holdfast__dead
     ADD CONSTRAINT holdfast__dead_pkey PRIMARY KEY (end_time, id);
+
+ALTER TABLE ONLY holdfast__delivery
+    ADD CONSTRAINT holdfast__delivery_pkey PRIMARY KEY (project, forge, id);
 
 ALTER TABLE ONLY holdfast__ended
     ADD CONSTRAINT holdfast__ended_pkey PRIMARY KEY (id);
@@ -619,6 +685,9 @@ ALTER TABLE ONLY holdfast__run
 
 ALTER TABLE ONLY holdfast__schedule
     ADD CONSTRAINT holdfast__schedule_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY holdfast__status
+    ADD CONSTRAINT holdfast__status_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY holdfast__step
     ADD CONSTRAINT holdfast__step_pkey PRIMARY KEY (run, name);
@@ -660,6 +729,16 @@ CREATE INDEX holdfast__aside_id_idx ON holdfast__aside USING btree (id);
 
 CREATE INDEX holdfast__audit_job_idx ON holdfast__audit USING btree (job) WHERE (job IS NOT NULL);
 
+CREATE INDEX holdfast__build_id_idx ON holdfast__build USING btree (id) WHERE (NOT completed);
+
+CREATE INDEX holdfast__build_job_idx ON holdfast__build USING btree (job);
+
+CREATE INDEX holdfast__build_project_branch_id_idx ON holdfast__build USING btree (project, branch, id);
+
+CREATE INDEX holdfast__build_use_time_idx ON holdfast__build USING btree (use_time) WHERE completed;
+
+CREATE INDEX holdfast__delivery_receive_time_idx ON holdfast__delivery USING btree (receive_time);
+
 CREATE INDEX holdfast__ended_end_time_idx ON holdfast__ended USING btree (end_time);
 
 CREATE INDEX holdfast__firing_fire_time_idx ON holdfast__firing USING btree (fire_time);
@@ -685,6 +764,8 @@ CREATE INDEX holdfast__run_state_id_idx ON holdfast__run USING btree (state, id)
 CREATE UNIQUE INDEX holdfast__run_workflow_idx ON holdfast__run USING btree (workflow) WHERE (unique_alive AND (state = ANY (ARRAY['UNDONE'::text, 'STUCK'::text])));
 
 CREATE INDEX holdfast__schedule_wake_time_idx ON holdfast__schedule USING btree (wake_time) WHERE (wake_time IS NOT NULL);
+
+CREATE INDEX holdfast__status_build_id_idx ON holdfast__status USING btree (build, id);
 
 CREATE UNIQUE INDEX holdfast__token_name_idx ON holdfast__token USING btree (name) WHERE (kind = 'token'::text);
 
@@ -726,6 +807,9 @@ ALTER TABLE ONLY holdfast__firing
 
 ALTER TABLE ONLY holdfast__publication
     ADD CONSTRAINT holdfast__publication_run_fkey FOREIGN KEY (run) REFERENCES holdfast__run(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY holdfast__status
+    ADD CONSTRAINT holdfast__status_build_fkey FOREIGN KEY (build) REFERENCES holdfast__build(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY holdfast__step
     ADD CONSTRAINT holdfast__step_run_fkey FOREIGN KEY (run) REFERENCES holdfast__run(id) ON DELETE CASCADE;

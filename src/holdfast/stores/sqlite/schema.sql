@@ -387,6 +387,59 @@ CREATE TABLE "holdfast__token" (
 
 CREATE UNIQUE INDEX "holdfast__token_name" on "holdfast__token" (name) where kind = 'token';
 
+CREATE TABLE "holdfast__build" (
+  id integer primary key autoincrement,
+  project text not null,
+  commit_id text not null,
+  ref text not null, -- what to fetch it by
+  branch text,
+  tag text,
+  pull_request integer,
+  forge text not null,
+  trusted integer not null, -- the commit is in the repository itself, or a maintainer has approved it
+  title text not null,
+  author text not null,
+  tells integer not null, -- whether the forge is told
+  job integer, -- the current one
+  begun integer not null default 0, -- that job has a folder
+  completed integer not null default 0, -- and everything in it
+  steps text not null default '[]', -- as JSON
+  use_time integer not null, -- when somebody last looked into it
+  create_time integer not null,
+  update_time integer not null,
+  unique (project, commit_id)
+) strict;
+
+CREATE INDEX "holdfast__build_job" on "holdfast__build" (job);
+
+CREATE INDEX "holdfast__build_use" on "holdfast__build" (use_time) where completed;
+
+CREATE INDEX "holdfast__build_open" on "holdfast__build" (id) where not completed;
+
+CREATE INDEX "holdfast__build_branch" on "holdfast__build" (project, branch, id);
+
+CREATE TABLE "holdfast__delivery" (
+  project text not null,
+  forge text not null,
+  id text not null,
+  build integer, -- that it asked for
+  receive_time integer not null,
+  primary key (project, forge, id)
+) strict, without rowid;
+
+CREATE INDEX "holdfast__delivery_time" on "holdfast__delivery" (receive_time);
+
+CREATE TABLE "holdfast__status" (
+  id integer primary key autoincrement,
+  build integer not null references "holdfast__build" on delete cascade,
+  step text, -- null: of the whole build
+  state text not null,
+  description text not null,
+  create_time integer not null
+) strict;
+
+CREATE INDEX "holdfast__status_build" on "holdfast__status" (build, id);
+
 CREATE TABLE "holdfast_work" (
   id integer primary key,
   queue text not null default 'work' check (queue = 'work'),

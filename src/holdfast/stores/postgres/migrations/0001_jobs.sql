@@ -448,3 +448,53 @@ create table {token} (
   expires_time timestamptz
 );
 create unique index on {token} (name) where kind = 'token';
+
+-- Builds: a commit of a project, and the job that builds it.
+create table {build} (
+  id bigint generated always as identity primary key,
+  project text collate "C" not null,
+  commit_id text collate "C" not null,
+  ref text not null, -- what to fetch it by
+  branch text collate "C",
+  tag text,
+  pull_request int,
+  forge text collate "C" not null,
+  trusted boolean not null, -- the commit is in the repository itself, or a maintainer has approved it
+  title text not null,
+  author text not null,
+  tells boolean not null, -- whether the forge is told
+  job bigint, -- the current one
+  begun boolean not null default false, -- that job has a folder
+  completed boolean not null default false, -- and everything in it
+  steps text not null default '[]', -- as JSON
+  use_time timestamptz not null, -- when somebody last looked into it
+  create_time timestamptz not null,
+  update_time timestamptz not null,
+  unique (project, commit_id)
+);
+create index on {build} (job);
+create index on {build} (use_time) where completed;
+create index on {build} (id) where not completed;
+create index on {build} (project, branch, id);
+
+-- What forges have sent, so that nothing counts twice. For a month.
+create table {delivery} (
+  project text collate "C" not null,
+  forge text collate "C" not null,
+  id text collate "C" not null,
+  build bigint, -- that it asked for
+  receive_time timestamptz not null,
+  primary key (project, forge, id)
+);
+create index on {delivery} (receive_time);
+
+-- Commit statuses that a forge has still to be told, in order.
+create table {status} (
+  id bigint generated always as identity primary key,
+  build bigint not null references {build} on delete cascade,
+  step text, -- null: of the whole build
+  state text not null,
+  description text not null,
+  create_time timestamptz not null
+);
+create index on {status} (build, id);

@@ -387,3 +387,53 @@ create table {token} (
   expires_time integer
 ) strict;
 create unique index {token_name} on {token} (name) where kind = 'token';
+
+-- Builds: a commit of a project, and the job that builds it.
+create table {build} (
+  id integer primary key autoincrement,
+  project text not null,
+  commit_id text not null,
+  ref text not null, -- what to fetch it by
+  branch text,
+  tag text,
+  pull_request integer,
+  forge text not null,
+  trusted integer not null, -- the commit is in the repository itself, or a maintainer has approved it
+  title text not null,
+  author text not null,
+  tells integer not null, -- whether the forge is told
+  job integer, -- the current one
+  begun integer not null default 0, -- that job has a folder
+  completed integer not null default 0, -- and everything in it
+  steps text not null default '[]', -- as JSON
+  use_time integer not null, -- when somebody last looked into it
+  create_time integer not null,
+  update_time integer not null,
+  unique (project, commit_id)
+) strict;
+create index {build_job} on {build} (job);
+create index {build_use} on {build} (use_time) where completed;
+create index {build_open} on {build} (id) where not completed;
+create index {build_branch} on {build} (project, branch, id);
+
+-- What forges have sent, so that nothing counts twice. For a month.
+create table {delivery} (
+  project text not null,
+  forge text not null,
+  id text not null,
+  build integer, -- that it asked for
+  receive_time integer not null,
+  primary key (project, forge, id)
+) strict, without rowid;
+create index {delivery_time} on {delivery} (receive_time);
+
+-- Commit statuses that a forge has still to be told, in order.
+create table {status} (
+  id integer primary key autoincrement,
+  build integer not null references {build} on delete cascade,
+  step text, -- null: of the whole build
+  state text not null,
+  description text not null,
+  create_time integer not null
+) strict;
+create index {status_build} on {status} (build, id);

@@ -1,0 +1,318 @@
+"""What each forge's events ask for, read from as little of their bodies as that takes.
+
+- GitHub, Gitea and Forgejo write the same things under the same names, but for some words.
+- A pull request whose commits are not in the repository itself is a stranger's.
+- A commit is the commit also where a forge names the object of a tag.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.builds.names import NO_COMMIT, check_commit, check_ref, title_of
+from holdfast.errors import Invalid
+
+Body = TypeVar("Body", bound=Struct)
+LONGEST_NAME = 100
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """A build of a commit."""
+
+    commit: str
+    ref: str  # what to fetch it by
+    branch: str | None = None
+    tag: str | None = None
+    pull_request: int | None = None
+    stranger: bool = False  # the commit is not in the repository itself
+    labels: tuple[str, ...] | None = None  # of the pull request, if they are what changed: one may ask for a rebuild
+    title: str = ""
+    author: str = ""
+
+    @property
+    def event(self) -> str:
+        """As a project names what it wants to be built for."""
+        return "pull_request" if self.pull_request is not None else "tag" if self.tag else "push"
+
+
+class Ended(Struct, frozen=True, kw_only=True):
+    """A branch or pull request is no more: nobody waits for its builds."""
+
+    branch: str | None = None
+    pull_request: int | None = None
+    merged: bool = False
+
+
+class Ping(Struct, frozen=True):
+    """The forge asks whether somebody is there."""
+
+
+class Ignored(Struct, frozen=True):
+    """Nothing to do; why."""
+
+    why: str
+
+
+Asks = Wanted | Ended | Ping | Ignored
+
+
+class Commit(Struct, frozen=True):
+    id: str | None = None
+    message: str | None = None
+
+
+class Person(Struct, frozen=True):
+    login: str | None = None
+    name: str | None = None
+    username: str | None = None
+
+
+class Repository(Struct, frozen=True):
+    full_name: str | None = None
+
+
+class Tip(Struct, frozen=True):
+    ref: str = ""
+    sha: str = ""
+    repo: Repository | None = None
+
+
+class Label(Struct, frozen=True):
+    name: str | None = None
+    title: str | None = None
+
+
+class PullRequest(Struct, frozen=True):
+    head: Tip
+    base: Tip
+    title: str | None = None
+    merged: bool | None = False
+    flow: int | None = 0  # of Gitea: 1 if it was pushed to `refs/for`, which everybody may
+    labels: tuple[Label, ...] | None = ()
+    user: Person | None = None
+
+
+class Push(Struct, frozen=True):
+    ref: str
+    after: str = ""
+    deleted: bool | None = False
+    head_commit: Commit | None = None
+    pusher: Person | None = None
+
+
+class PullRequestEvent(Struct, frozen=True):
+    action: str
+    number: int
+    pull_request: PullRequest
+    label: Label | None = None
+
+
+BUILT = ("opened", "reopened", "synchronize", "synchronized")
+LABELLED = ("labeled", "label_updated")
+PULL_REQUEST_EVENTS = ("pull_request", "pull_request_sync", "pull_request_label")
+
+
+def read_github(event: str, body: bytes) -> Asks:
+    if event == "ping":
+        return Ping()
+    if event == "push":
+        return _pushed(_decoded(body, Push))
+    if event in PULL_REQUEST_EVENTS:
+        return _pull_request(_decoded(body, PullRequestEvent))
+    return ignored(event)
+
+
+def read_gitea(event: str, body: bytes) -> Asks:
+    return read_github(event, body)
+
+
+def _pushed(push: Push) -> Asks:
+    if push.deleted or NO_COMMIT.fullmatch(push.after):
+        return _deleted(push.ref)
+    tip = push.head_commit or Commit()
+    return _of_ref(push.ref, tip.id or push.after, tip.message, _who(push.pusher))
+
+
+def _pull_request(event: PullRequestEvent) -> Asks:
+    pull = event.pull_request
+    if event.action == "closed":
+        return Ended(pull_request=_number(event.number), merged=bool(pull.merged))
+    if event.action not in (*BUILT, *LABELLED):
+        return ignored(f"pull_request {event.action}")
+    labels = (event.label,) if event.label else pull.labels or ()
+    return Wanted(
+        commit=check_commit(pull.head.sha),
+        ref=f"refs/pull/{_number(event.number)}/head",
+        branch=_branch_of(pull.head.ref),
+        pull_request=event.number,
+        stranger=_is_strange(pull),
+        labels=_names(labels) if event.action in LABELLED else None,
+        title=title_of(pull.title),
+        author=_who(pull.user),
+    )
+
+
+def _is_strange(pull: PullRequest) -> bool:
+    """Whether somebody else's repository holds the commit, or anybody could have pushed it."""
+    head, base = pull.head.repo or Repository(), pull.base.repo or Repository()
+    inside = head.full_name is not None and head.full_name == base.full_name
+    return not inside or bool(pull.flow) or pull.head.ref.startswith("refs/")
+
+
+class GitLabPush(Struct, frozen=True):
+    ref: str
+    after: str = ""
+    checkout_sha: str | None = None
+    commits: tuple[Commit, ...] | None = ()
+    user_username: str | None = None
+
+
+class MergeRequest(Struct, frozen=True):
+    iid: int
+    source_branch: str = ""
+    source_project_id: int | None = None
+    target_project_id: int | None = None
+    action: str | None = None
+    oldrev: str | None = None
+    last_commit: Commit | None = None
+    title: str | None = None
+
+
+class LabelChange(Struct, frozen=True):
+    previous: tuple[Label, ...] | None = ()
+    current: tuple[Label, ...] | None = ()
+
+
+class Changes(Struct, frozen=True):
+    labels: LabelChange | None = None
+
+
+class MergeRequestEvent(Struct, frozen=True):
+    object_attributes: MergeRequest
+    changes: Changes | None = None
+    user: Person | None = None
+
+
+def read_gitlab(event: str, body: bytes) -> Asks:
+    if event in ("Push Hook", "Tag Push Hook"):
+        push = _decoded(body, GitLabPush)
+        if NO_COMMIT.fullmatch(push.after):
+            return _deleted(push.ref)
+        commit = push.checkout_sha or push.after
+        message = next((each.message for each in push.commits or () if each.id == commit), None)
+        return _of_ref(push.ref, commit, message, (push.user_username or "")[:LONGEST_NAME])
+    if event == "Merge Request Hook":
+        return _merge_request(_decoded(body, MergeRequestEvent))
+    return ignored(event)
+
+
+def _merge_request(event: MergeRequestEvent) -> Asks:
+    merge = event.object_attributes
+    if merge.action in ("close", "merge"):
+        return Ended(pull_request=_number(merge.iid), merged=merge.action == "merge")
+    change = (event.changes or Changes()).labels or LabelChange()
+    given = set(_names(change.current or ())) - set(_names(change.previous or ()))
+    if not (merge.action in ("open", "reopen") or (merge.action == "update" and (merge.oldrev or given))):
+        return ignored(f"merge_request {merge.action}")
+    return Wanted(
+        commit=check_commit((merge.last_commit or Commit()).id),
+        ref=f"refs/merge-requests/{_number(merge.iid)}/head",
+        branch=_branch_of(merge.source_branch),
+        pull_request=merge.iid,
+        stranger=merge.source_project_id is None or merge.source_project_id != merge.target_project_id,
+        labels=None if merge.oldrev or merge.action != "update" else tuple(sorted(given)),
+        title=title_of(merge.title),
+        author=_who(event.user),
+    )
+
+
+class Plain(Struct, frozen=True):
+    """What a generic hook may say; `ref` and `after` are git's own words for the same."""
+
+    event: str = ""
+    commit: str | None = None
+    branch: str | None = None
+    tag: str | None = None
+    pull_request: int | None = None
+    ref: str | None = None
+    after: str | None = None
+    closed: bool = False
+    title: str | None = None
+    author: str | None = None
+
+
+def read_generic(event: str, body: bytes) -> Asks:
+    said = _decoded(body, Plain)
+    event = event or said.event or "push"
+    if event == "ping":
+        return Ping()
+    if event not in ("push", "tag", "pull_request"):
+        return ignored(event)
+    if said.closed:
+        return Ended(branch=said.branch and check_ref(said.branch), pull_request=said.pull_request)
+    commit = said.commit or said.after or ""
+    if said.ref is not None and NO_COMMIT.fullmatch(commit):
+        return _deleted(said.ref)
+    if said.ref is not None and said.branch is None and said.tag is None and said.pull_request is None:
+        return _of_ref(said.ref, commit, said.title, (said.author or "")[:LONGEST_NAME])
+    branch, tag = said.branch and check_ref(said.branch), said.tag and check_ref(said.tag, "Tag")
+    return Wanted(
+        commit=check_commit(commit),
+        ref=f"refs/heads/{branch}" if branch else f"refs/tags/{tag}" if tag else "HEAD",
+        branch=branch or None,
+        tag=tag or None,
+        pull_request=None if said.pull_request is None else _number(said.pull_request),
+        title=title_of(said.title),
+        author=(said.author or "")[:LONGEST_NAME],
+    )
+
+
+def ignored(event: str) -> Ignored:
+    return Ignored(f"`{plain_name(event)}` is not acted on" if event else "the delivery names no event")
+
+
+def plain_name(event: str) -> str:
+    """The name of an event, fit to be shown."""
+    return "".join(letter for letter in event if letter.isprintable())[:LONGEST_NAME]
+
+
+def _of_ref(ref: str, commit: str, message: str | None, author: str) -> Asks:
+    for before, name in (("refs/heads/", "branch"), ("refs/tags/", "tag")):
+        if ref.startswith(before):
+            short = check_ref(ref.removeprefix(before), name.capitalize())
+            more: dict[str, Any] = {name: short}
+            return Wanted(commit=check_commit(commit), ref=ref, title=title_of(message), author=author, **more)
+    return Ignored(f"`{plain_name(ref)}` is neither a branch nor a tag")
+
+
+def _deleted(ref: str) -> Asks:
+    if ref.startswith("refs/heads/"):
+        return Ended(branch=check_ref(ref.removeprefix("refs/heads/")))
+    return Ignored("a tag was deleted")
+
+
+def _branch_of(ref: str) -> str | None:
+    return None if ref.startswith("refs/") else check_ref(ref)
+
+
+def _number(value: int) -> int:
+    if not 0 < value < 2**31:
+        raise Invalid(f"Pull request {value}: its number is not one.")
+    return value
+
+
+def _names(labels: Sequence[Label]) -> tuple[str, ...]:
+    return tuple(label.name or label.title or "" for label in labels)
+
+
+def _who(person: Person | None) -> str:
+    return "" if person is None else title_of(person.login or person.username or person.name)[:LONGEST_NAME]
+
+
+def _decoded(body: bytes, shape: type[Body]) -> Body:
+    try:
+        return msgspec.json.decode(body, type=shape)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Invalid(f"The body cannot be read: {error}.") from None

@@ -1,0 +1,148 @@
+"""What a forge sends: whether it comes from the forge, and what it asks for.
+
+Rules:
+- Whoever has not signed the raw body with HMAC-SHA256, or does not have GitLab's token, is nobody. SHA-1 is not looked
+  at, and an empty secret signs nothing. Signatures are compared in constant time.
+- Only what is needed is read, and every name in it is checked; what is not known is ignored by its name.
+- Nothing here does I/O. Header names are in lower case.
+"""
+
+import base64
+import binascii
+import hmac
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from hashlib import sha256
+from urllib.parse import parse_qs
+
+from msgspec import Struct
+
+from holdfast.builds import forges
+from holdfast.builds.forges import Asks, Ignored, Ping
+from holdfast.errors import Invalid
+
+FORGES = ("github", "gitlab", "gitea", "generic")
+LONGEST_BODY = 25 * 1024 * 1024  # bytes: the most that GitHub sends
+LONGEST_DELIVERY = 200
+TOLERANCE = 300.0  # seconds that the time in a signature may be off
+
+Headers = Mapping[str, str]
+
+
+class Delivery(Struct, frozen=True):
+    """One thing that a forge told."""
+
+    forge: str
+    id: str  # the same when it is sent again
+    event: str
+    asks: Asks
+
+
+def signed(forge: str, secret: str, headers: Headers, body: bytes, now: datetime) -> bool:
+    """Whether who sent this knows the secret."""
+    if not secret:
+        return False
+    return SIGNED[forge](secret, headers, body, now)
+
+
+def signature(secret: str, body: bytes) -> str:
+    """HMAC-SHA256 in hexadecimal digits."""
+    return hmac.new(secret.encode(), body, sha256).hexdigest()
+
+
+def read(forge: str, headers: Headers, body: bytes) -> Delivery:
+    """What was sent; `Invalid` says what is wrong with it."""
+    event = _first(headers, EVENT_HEADERS[forge])
+    identity = _first(headers, DELIVERY_HEADERS[forge])[:LONGEST_DELIVERY]
+    if not identity.isprintable():
+        raise Invalid("The id of the delivery is no plain text.")
+    asks = READERS[forge](event, _json(headers, body))
+    return Delivery(forge, identity or f"sha256:{sha256(body).hexdigest()}", _name(event, asks), asks)
+
+
+def _by_digest(names: tuple[str, ...]) -> Callable[[str, Headers, bytes, datetime], bool]:
+    """Signed by a digest of the body in one of these headers, with or without `sha256=` before it."""
+
+    def check(secret: str, headers: Headers, body: bytes, now: datetime) -> bool:
+        given = _first(headers, names).removeprefix("sha256=")
+        return _same(given, signature(secret, body))
+
+    return check
+
+
+def _by_github(secret: str, headers: Headers, body: bytes, now: datetime) -> bool:
+    given = headers.get("x-hub-signature-256", "")
+    return given.startswith("sha256=") and _same(given.removeprefix("sha256="), signature(secret, body))
+
+
+def _by_gitlab(secret: str, headers: Headers, body: bytes, now: datetime) -> bool:
+    """By the signature of a signing token where there is one, else by the secret token itself."""
+    if "webhook-signature" not in headers:
+        return _same(headers.get("x-gitlab-token", ""), secret)
+    identity, moment = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+    if not (moment.isascii() and moment.isdigit()) or abs(int(moment[:12]) - now.timestamp()) > TOLERANCE:
+        return False
+    content = f"{identity}.{moment}.".encode() + body
+    expected = base64.b64encode(hmac.new(_signing_key(secret), content, sha256).digest()).decode()
+    given = [each.removeprefix("v1,") for each in headers["webhook-signature"].split() if each.startswith("v1,")]
+    return any(_same(each, expected) for each in given)
+
+
+def _signing_key(secret: str) -> bytes:
+    """A signing token is `whsec_` and the key in base64."""
+    if secret.startswith("whsec_"):
+        try:
+            return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+        except binascii.Error:
+            pass
+    return secret.encode()
+
+
+def _same(given: str, expected: str) -> bool:
+    return bool(expected) and hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
+
+
+def _first(headers: Headers, names: tuple[str, ...]) -> str:
+    return next((headers[name] for name in names if headers.get(name)), "")
+
+
+def _json(headers: Headers, body: bytes) -> bytes:
+    """The JSON, also where it comes as a form."""
+    if not headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+        return body
+    try:
+        return parse_qs(body.decode("ascii"), max_num_fields=10)["payload"][0].encode()
+    except (UnicodeError, ValueError, KeyError):
+        raise Invalid("The body is a form without the field `payload`. Have the forge send JSON.") from None
+
+
+def _name(event: str, asks: Asks) -> str:
+    if isinstance(asks, Ping):
+        return "ping"
+    return forges.plain_name(event) if event or isinstance(asks, Ignored) else "push"
+
+
+SIGNED: Mapping[str, Callable[[str, Headers, bytes, datetime], bool]] = {
+    "github": _by_github,
+    "gitlab": _by_gitlab,
+    "gitea": _by_digest(("x-gitea-signature", "x-forgejo-signature", "x-hub-signature-256")),
+    "generic": _by_digest(("x-holdfast-signature", "x-hub-signature-256", "x-signature-256", "x-signature")),
+}
+EVENT_HEADERS = {
+    "github": ("x-github-event",),
+    "gitlab": ("x-gitlab-event",),
+    "gitea": ("x-gitea-event", "x-forgejo-event"),
+    "generic": ("x-holdfast-event", "x-github-event"),
+}
+DELIVERY_HEADERS = {
+    "github": ("x-github-delivery",),
+    "gitlab": ("webhook-id", "idempotency-key", "x-gitlab-event-uuid"),
+    "gitea": ("x-gitea-delivery", "x-forgejo-delivery"),
+    "generic": ("x-holdfast-delivery", "x-request-id", "x-github-delivery"),
+}
+READERS: Mapping[str, Callable[[str, bytes], Asks]] = {
+    "github": forges.read_github,
+    "gitlab": forges.read_gitlab,
+    "gitea": forges.read_gitea,
+    "generic": forges.read_generic,
+}

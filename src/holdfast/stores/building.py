@@ -1,0 +1,346 @@
+"""Builds: received, begun, completed, retried, looked into, forgotten.
+
+Rules:
+- A build and its job are made in one transaction, and so is what a new commit does to older builds.
+- What is said about files is said after they are there: `begun` after `generated`, `completed` after `completed`.
+- A builder speaks for its build only while its attempt holds the job (J5).
+- What a forge is to be told stands in order in `status`; a job of the build's own tells it.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from holdfast.builds.build import (
+    JOB_TYPE,
+    QUEUE,
+    STATUS_QUEUE,
+    STATUS_TYPE,
+    Build,
+    BuildState,
+    BuildStep,
+    Telling,
+    first_words,
+    job_key,
+)
+from holdfast.errors import Conflict, NotFound
+from holdfast.jobs.job import Job, Outcome
+from holdfast.stores.contract import BuildFilter, EndedBuild, NewBuild, NewJob, Received, StatusRow
+from holdfast.stores.running import Running
+from holdfast.stores.statements import RowDict, encode_json, error_of
+
+KEPT_RESULTS = (Outcome.SUCCESS, Outcome.FAILED)  # reported again without a new run (B4)
+RECENTLY = 10.0  # seconds in which the use of the last used build is not written again
+FORGET_STATUS = 86400.0  # seconds after which a forge that cannot be told is not told any more
+decode_steps = msgspec.json.Decoder(tuple[BuildStep, ...]).decode
+FIELDS = ("ref", "branch", "tag", "pull_request", "forge", "trusted", "title", "author", "tells")
+
+
+class Building(Running):
+    """Adds the verbs about builds."""
+
+    # Receiving
+
+    def receive_build(self, new: NewBuild) -> Received:
+        """Make a build, join the one that is active, or find the result that is there (B1, B4).
+
+        `Conflict` if the delivery has come before; nothing is changed then.
+        """
+        with self.work():
+            now = self.time(self.now())
+            if new.delivery is not None:
+                self._first_delivery(new.project, new.forge, new.delivery)
+            names = {"project": new.project, "commit": new.commit}
+            said = {name: getattr(new, name) for name in FIELDS}
+            fresh = bool(self.rows("add_build", {**names, **said, "now": now}))
+            row = self.rows("lock_build", names)[0]
+            build, how, left = row["id"], "new", None
+            if fresh:
+                self._give_job(row, new.timeout)
+            else:
+                self.run("ask_build_again", {**said, "id": build, "now": now})
+                how, left = self._asked_again(row, new)
+            superseded = self._supersede(build, new)
+            if new.delivery is not None:
+                params = {"project": new.project, "forge": new.forge, "id": new.delivery}
+                self.run("name_delivery", {**params, "build": build})
+            self._audit(new.actor, "build", detail=f"{new.project} {new.commit} {how}")
+            found = self._one_build({"id": build})
+            if new.tells:
+                self._tell(build, first_words(found, how))
+            return Received(found, how, superseded, left)
+
+    def _first_delivery(self, project: str, forge: str, delivery: str) -> None:
+        params = {"project": project, "forge": forge, "id": delivery}
+        if not self.rows("add_delivery", {**params, "now": self.time(self.now())}):
+            raise Conflict(f"Delivery `{delivery}` for project `{project}` has come before. It counts once.")
+
+    def remember_delivery(self, project: str, forge: str, delivery: str) -> None:
+        """`Conflict` if it has come before."""
+        with self.work():
+            self._first_delivery(project, forge, delivery)
+
+    def _asked_again(self, row: RowDict, new: NewBuild) -> tuple[str, int | None]:
+        """What becomes of a build that is there, and the job that it had before if it has another now."""
+        job = self._get(row["job"])
+        if not job.final:
+            return "joined", None
+        if job.outcome in KEPT_RESULTS and not new.rebuild:
+            return "reported", None
+        self._give_job(row, new.timeout, job)
+        return "again", job.id
+
+    def _give_job(self, row: RowDict, timeout: float | None, before: Job | None = None) -> None:
+        told = {"build": row["id"], "project": row["project"], "commit": row["commit_id"]}
+        new = NewJob(
+            queue=QUEUE,
+            job_type=JOB_TYPE,
+            payload=encode_json(told).decode(),
+            job_key=job_key(row["project"], row["commit_id"]),
+            timeout=timeout,
+            timeout_named=True,
+            retries=0,
+            retries_named=True,
+            retry_of=None if before is None else before.id,
+            on_duplicate="raise",
+        )
+        job = self.insert([new])[0]
+        params = {"id": row["id"], "job": job.id, "no": False, "now": self.time(self.now())}
+        self.run("give_build_job", params)
+
+    def _supersede(self, build: int, new: NewBuild) -> tuple[int, ...]:
+        """A newer commit of the same pull request, or branch if the project wants it, ends the older build (B4)."""
+        branch = new.branch if new.supersedes and new.pull_request is None else None
+        if new.pull_request is None and branch is None:
+            return ()
+        params = {"project": new.project, "before": build, "branch": branch, "pull_request": new.pull_request}
+        return self._abort_builds(params, f"superseded by {new.commit[:10]}")
+
+    def _abort_builds(self, params: Mapping[str, Any], actor: str) -> tuple[int, ...]:
+        living = self.rows("living_builds", params)
+        for row in living:
+            self.abort(row["job"], actor)
+        return tuple(row["id"] for row in living)
+
+    def end_builds(self, project: str, branch: str | None, pull_request: int | None, actor: str) -> Sequence[int]:
+        """Abort the living builds of a branch or pull request that is no more."""
+        with self.work():
+            params = {"project": project, "before": 2**62, "branch": branch, "pull_request": pull_request}
+            return self._abort_builds(params, actor)
+
+    # Looking
+
+    def builds(self, wanted: BuildFilter) -> Sequence[Build]:
+        """Newest first."""
+        params = {name: getattr(wanted, name) for name in BuildFilter.__struct_fields__}
+        with self.work(write=False):
+            return [self._build_of(row) for row in self.rows("builds", {**params, "id": None, "job": None})]
+
+    def build(self, build: int, cache: int) -> Build:
+        with self.work(write=False):
+            return self._one_build({"id": build, "cache": cache})
+
+    def build_of_job(self, job: int, cache: int) -> Build | None:
+        """The build whose current job this is."""
+        with self.work(write=False):
+            params = {**ANY_BUILD, "job": job, "cache": cache}
+            return next((self._build_of(row) for row in self.rows("builds", params)), None)
+
+    def cached_builds(self, cache: int) -> Sequence[tuple[int, datetime]]:
+        """Those in CACHED with their use times, the last one used first."""
+        with self.lone():
+            return [(row["id"], self._known(row["use_time"])) for row in self.rows("cached_builds", {"cache": cache})]
+
+    def _one_build(self, which: Mapping[str, Any]) -> Build:
+        if 0 < which["id"] < 2**63:
+            for row in self.rows("builds", {**ANY_BUILD, **which}):
+                return self._build_of(row)
+        raise NotFound(f"There is no build {which['id']} in instance `{self.instance}`.")
+
+    def _build_of(self, row: RowDict) -> Build:
+        state = BuildState(row["build_state"])
+        over = state in (BuildState.CACHED, BuildState.COMPLETED)
+        return Build(
+            **{name: row[name] for name in ("id", "project", "ref", "branch", "tag", "pull_request", "forge")},
+            commit=row["commit_id"],
+            job_id=row["job"],
+            trusted=bool(row["trusted"]),
+            title=row["title"],
+            author=row["author"],
+            build_state=state,
+            outcome=Outcome(row["outcome"]) if over else None,
+            error=error_of(row["error"]) if over else None,
+            attempt=row["attempt"],
+            steps=decode_steps(row["steps"]),
+            start_time=self.moment(row["start_time"]),
+            end_time=self.moment(row["end_time"]) if over else None,
+            use_time=self._known(row["use_time"]),
+            create_time=self._known(row["create_time"]),
+            update_time=self._known(row["update_time"]),
+        )
+
+    def use_build(self, build: int) -> None:
+        """Somebody looks into it: of the completed builds it is the last one used now (B3)."""
+        with self.work():
+            recently = self.time(self.now() - timedelta(seconds=RECENTLY))
+            self.run("use_build", {"id": build, "use_time": self._next_use(), "recently": recently})
+
+    def _next_use(self) -> Any:
+        """Later than every other use, whatever the clock says."""
+        last = self.moment(self.rows("last_use")[0]["use_time"])
+        now = self.now()
+        return self.time(now if last is None else max(now, last + timedelta(microseconds=1)))
+
+    # Building
+
+    def begin_build(self, job: int, attempt: int) -> bool:
+        """Its folder is made; False if this attempt does not have the job any more."""
+        with self.work():
+            params = {"job": job, "attempt": attempt, "yes": True, "no": False, "now": self.time(self.now())}
+            return self._tell_if_wanted(self.rows("begin_build", params), [Telling("pending", "The build runs.")])
+
+    def tell_steps(self, job: int, attempt: int, steps: Sequence[BuildStep], told: Sequence[Telling]) -> bool:
+        """How its steps stand; False if this attempt does not have the job any more."""
+        with self.work():
+            params = {"job": job, "attempt": attempt, "steps": _encoded(steps), "now": self.time(self.now())}
+            return self._tell_if_wanted(self.rows("tell_steps", params), told)
+
+    def complete_build(
+        self, job: int, attempt: int, steps: Sequence[BuildStep] | None, told: Sequence[Telling]
+    ) -> bool:
+        """All its files are written; False if it is neither over nor this attempt's."""
+        with self.work():
+            params = {"job": job, "attempt": attempt, "steps": None if steps is None else _encoded(steps)}
+            params |= {"yes": True, "now": self.time(self.now()), "use_time": self._next_use()}
+            return self._tell_if_wanted(self.rows("complete_build", params), told)
+
+    def _tell_if_wanted(self, rows: Sequence[RowDict], told: Sequence[Telling]) -> bool:
+        for row in rows:
+            if row["tells"]:
+                self._tell(row["id"], told)
+        return bool(rows)
+
+    # Acting
+
+    def abort_build(self, build: int, actor: str) -> Job:
+        """End a build that is active, as its job is ended (J10)."""
+        with self.work():
+            found = self._one_build({"id": build})
+            if self._get(found.job_id).final:
+                raise Conflict(f"{found.words} is over (`{found.build_state}`): it cannot be aborted.")
+            return self.abort(found.job_id, actor)
+
+    def retry_build(self, build: int, timeout: float | None, tells: bool, actor: str) -> Received:
+        """A new job for a completed build (B3)."""
+        with self.work():
+            for row in self.rows("lock_build_by_id", {"id": build}):
+                found, before = self._one_build({"id": build}), self._get(row["job"])
+                if not before.final:
+                    raise Conflict(
+                        f"{found.words} is `{found.build_state}`; only a completed build is retried. Abort it first, or wait for it."
+                    )
+                self._give_job(row, timeout, before)
+                self._audit(actor, "retry", job=before.id, queue=QUEUE, detail=f"build {build}")
+                found = self._one_build({"id": build})
+                if tells:
+                    self._tell(build, first_words(found, "again"))
+                return Received(found, "again", (), before.id)
+            raise NotFound(f"There is no build {build} in instance `{self.instance}`.")
+
+    # What a sweep asks
+
+    def ended_builds(self, limit: int = 100) -> Sequence[EndedBuild]:
+        """Whose job became final without a builder, so that nobody has written their files."""
+        with self.lone():
+            rows = self.rows("ended_builds", {"limit": limit})
+        return [self._ended_build(row) for row in rows]
+
+    def _ended_build(self, row: RowDict) -> EndedBuild:
+        error = error_of(row["error"])
+        return EndedBuild(
+            row["id"], row["job"], bool(row["begun"]), row["outcome"], None if error is None else error.message
+        )
+
+    def build_jobs(self, jobs: Sequence[int]) -> Mapping[int, tuple[bool, bool]]:
+        """Of those that are jobs of builds: whether each is over, and whether a build has it as its current one."""
+        with self.lone():
+            rows = self.rows("build_jobs", {"ids": self.pack(jobs)})
+        return {row["id"]: (row["state"] == "final", row["build"] is not None) for row in rows}
+
+    def old_builds(self, unused_for: float, limit: int = 100) -> Sequence[tuple[int, int]]:
+        """(build, job) of completed builds that nobody has looked into for so many seconds."""
+        with self.lone():
+            before = self.time(self.now() - timedelta(seconds=unused_for))
+            return [(row["id"], row["job"]) for row in self.rows("old_builds", {"before": before, "limit": limit})]
+
+    def drop_build(self, build: int, job: int) -> bool:
+        """Forget a completed build; False if it has gone on meanwhile."""
+        with self.work():
+            return self.run("drop_build", {"id": build, "job": job}) > 0
+
+    def forget_deliveries(self, older_than: float) -> None:
+        with self.work():
+            self.run("forget_deliveries", {"before": self.time(self.now() - timedelta(seconds=older_than))})
+
+    # Telling the forge
+
+    def _tell(self, build: int, told: Sequence[Telling]) -> None:
+        now = self.time(self.now())
+        for each in told:
+            params = {"build": build, "step": each.step, "state": each.state, "description": each.description}
+            self.run("add_status", {**params, "now": now})
+        if told:
+            self._tell_soon(build)
+
+    def _tell_soon(self, build: int) -> None:
+        self.insert(
+            [
+                NewJob(
+                    queue=STATUS_QUEUE,
+                    job_type=STATUS_TYPE,
+                    payload=encode_json({"build": build}).decode(),
+                    job_key=str(build),
+                    timeout=60,
+                    timeout_named=True,
+                    retries=None,
+                    retries_named=True,
+                )
+            ]
+        )
+
+    def next_status(self, build: int) -> StatusRow | None:
+        """What the forge is to be told next of a build."""
+        with self.lone():
+            for row in self.rows("next_status", {"build": build}):
+                values = {name: row[name] for name in ("id", "build", "step", "state", "description")}
+                return StatusRow(**values, create_time=self._known(row["create_time"]))
+        return None
+
+    def drop_status(self, status: int) -> None:
+        """The forge was told, or will not listen."""
+        with self.work():
+            self.run("drop_status", {"id": status})
+
+    def tell_untold(self) -> int:
+        """What was written while the job that tells was just ending, and what no forge wanted to hear for a day."""
+        with self.work(write=False):
+            untold = [row["build"] for row in self.rows("untold_builds", {"limit": 100})]
+        if untold:
+            with self.work():
+                self.run("forget_statuses", {"before": self.time(self.now() - timedelta(seconds=FORGET_STATUS))})
+                for build in untold:
+                    self._tell_soon(build)
+        return len(untold)
+
+
+ANY_BUILD: Mapping[str, Any] = {
+    **dict.fromkeys(("id", "job", "project", "branch", "commit", "state", "before")),
+    "limit": 1,
+    "cache": 0,
+}
+
+
+def _encoded(steps: Sequence[BuildStep]) -> str:
+    return encode_json(steps).decode()

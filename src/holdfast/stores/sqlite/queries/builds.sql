@@ -1,0 +1,127 @@
+-- name: add_build
+-- Answers nothing if the commit has a build already.
+insert into {build} (project, commit_id, ref, branch, tag, pull_request, forge, trusted, title, author, tells, use_time, create_time, update_time)
+values (:project, :commit, :ref, :branch, :tag, :pull_request, :forge, :trusted, :title, :author, :tells, :now, :now, :now)
+on conflict (project, commit_id) do nothing returning id;
+
+-- name: lock_build
+-- Who changes a build has it alone until it commits.
+select id, project, commit_id, job from {build} where project = :project and commit_id = :commit;
+
+-- name: lock_build_by_id
+select id, project, commit_id, job from {build} where id = :id;
+
+-- name: ask_build_again
+-- It was asked for once more: what is said now counts, what is not said stays.
+update {build} set ref = :ref, branch = coalesce(:branch, branch), tag = coalesce(:tag, tag), pull_request = coalesce(:pull_request, pull_request),
+  forge = :forge, trusted = trusted or :trusted, title = coalesce(nullif(:title, ''), title), author = coalesce(nullif(:author, ''), author),
+  tells = :tells, update_time = :now where id = :id;
+
+-- name: give_build_job
+-- A new job, from the beginning: nothing is made yet.
+update {build} set job = :job, begun = :no, completed = :no, steps = '[]', update_time = :now where id = :id;
+
+-- name: begin_build
+-- The builder of this attempt has made the folder.
+update {build} set begun = :yes, completed = :no, steps = '[]', update_time = :now where job = :job
+  and exists (select 1 from {job} j where j.id = :job and j.attempt = :attempt and j.situation = 'held') returning id, tells;
+
+-- name: tell_steps
+-- Only while this attempt has the job.
+update {build} set steps = :steps, update_time = :now where job = :job
+  and exists (select 1 from {job} j where j.id = :job and j.attempt = :attempt and j.situation = 'held') returning id, tells;
+
+-- name: complete_build
+-- Everything is in the folder; it was used just now.
+update {build} set completed = :yes, begun = :yes, steps = coalesce(:steps, steps), update_time = :now, use_time = :use_time where job = :job
+  and exists (select 1 from {job} j where j.id = :job and (j.state = 'final' or (j.attempt = :attempt and j.situation = 'held')))
+  returning id, tells;
+
+-- name: last_use
+select max(use_time) as use_time from {build} where completed;
+
+-- name: use_build
+-- Not if it is the last one used anyway, a moment ago.
+update {build} set use_time = :use_time where id = :id and completed
+  and (use_time < :recently or use_time < (select max(use_time) from {build} where completed));
+
+-- name: builds
+-- Newest first. The state stands in the table of `holdfast.builds.build`.
+with cached as (select c.id from {build} c where c.completed
+    and not exists (select 1 from {key} k where k.job_type = 'build' and k.job_key = c.project || ':' || c.commit_id and k.id = c.job)
+  order by c.use_time desc, c.id desc limit :cache),
+known as (select b.*, exists (select 1 from {key} k where k.job_type = 'build' and k.job_key = b.project || ':' || b.commit_id and k.id = b.job) as living,
+    b.id in (select id from cached) as cached from {build} b
+  where (:id is null or b.id = :id) and (:job is null or b.job = :job) and (:project is null or b.project = :project)
+    and (:branch is null or b.branch = :branch) and (:commit is null or b.commit_id = :commit) and (:before is null or b.id < :before)),
+told as (select known.*, case when completed and not living then case when cached then 'Completed-Cached' else 'Completed' end
+    when begun then 'Building' else 'Freshly received' end as build_state from known)
+select t.*, coalesce(j.outcome, a.outcome) as outcome, coalesce(j.error, a.error) as error, coalesce(j.attempt, a.attempt) as attempt,
+  coalesce(j.start_time, a.start_time) as start_time, coalesce(j.end_time, a.end_time) as end_time
+from told t left join {job} j on j.id = t.job left join {archive} a on a.id = t.job and j.id is null
+where (:state is null or t.build_state = :state)
+order by t.id desc limit :limit;
+
+-- name: cached_builds
+-- The last one used first.
+select b.id, b.use_time from {build} b where b.completed
+  and not exists (select 1 from {key} k where k.job_type = 'build' and k.job_key = b.project || ':' || b.commit_id and k.id = b.job)
+order by b.use_time desc, b.id desc limit :cache;
+
+-- name: living_builds
+-- Older builds for the same pull request or branch that are not over.
+select b.id, b.job from {build} b join {key} k on k.job_type = 'build' and k.job_key = b.project || ':' || b.commit_id and k.id = b.job
+where b.project = :project and b.id < :before and (b.pull_request = :pull_request or b.branch = :branch) order by b.id;
+
+-- name: ended_builds
+-- Their job is final, and nobody has written their files.
+select b.id, b.job, b.begun, b.steps, coalesce(j.outcome, a.outcome) as outcome, coalesce(j.error, a.error) as error
+from {build} b left join {job} j on j.id = b.job left join {archive} a on a.id = b.job and j.id is null
+where not b.completed and coalesce(j.state, a.state) = 'final' order by b.id limit :limit;
+
+-- name: build_jobs
+-- Of these jobs: whether they are over, and which build has them as its current one.
+select j.id, j.state, b.id as build from {job} j left join {build} b on b.job = j.id
+where j.id in (select value from json_each(:ids)) and j.job_type = 'build'
+union all
+select a.id, a.state, b.id as build from {archive} a left join {build} b on b.job = a.id
+where a.id in (select value from json_each(:ids)) and a.job_type = 'build';
+
+-- name: old_builds
+-- Completed, and nobody has looked into them since.
+select b.id, b.job from {build} b where b.completed and b.use_time < :before
+  and not exists (select 1 from {key} k where k.job_type = 'build' and k.job_key = b.project || ':' || b.commit_id and k.id = b.job)
+order by b.use_time limit :limit;
+
+-- name: drop_build
+delete from {build} where id = :id and job = :job and completed;
+
+-- name: add_delivery
+-- Answers nothing if it has come before.
+insert into {delivery} (project, forge, id, receive_time) values (:project, :forge, :id, :now) on conflict do nothing returning id;
+
+-- name: delivery
+select build from {delivery} where project = :project and forge = :forge and id = :id;
+
+-- name: name_delivery
+update {delivery} set build = :build where project = :project and forge = :forge and id = :id;
+
+-- name: forget_deliveries
+delete from {delivery} where receive_time < :before;
+
+-- name: add_status
+insert into {status} (build, step, state, description, create_time) values (:build, :step, :state, :description, :now);
+
+-- name: next_status
+select * from {status} where build = :build order by id limit 1;
+
+-- name: drop_status
+delete from {status} where id = :id;
+
+-- name: forget_statuses
+delete from {status} where create_time < :before;
+
+-- name: untold_builds
+-- The forge has still to be told of them, and nobody is about to.
+select distinct s.build from {status} s
+where not exists (select 1 from {key} k where k.job_type = 'build_status' and k.job_key = cast(s.build as text)) limit :limit;

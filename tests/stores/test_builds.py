@@ -1,0 +1,388 @@
+"""Builds in the store: what asking for one does (B1, B4), their states (B2, B3), and what a sweep is told (B5)."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import Conflict, NotFound
+from holdfast.builds.build import BuildState, BuildStep, Telling
+from holdfast.clock import MovableClock
+from holdfast.jobs.states import Aborted
+from holdfast.stores.contract import BuildFilter, NewBuild, QueueDeclared, Received, Store, TypeRow
+from tests.by_hand import WorkerByHand
+
+ONE, TWO, THREE = ("1" * 40, "2" * 40, "3" * 40)
+
+
+@pytest.fixture
+def store(store: Store, instance: str) -> Store:
+    """With what builds need."""
+    queues = [
+        QueueDeclared(name, f"{instance}_{name}", throttle_limit=limit)
+        for name, limit in (("builds", 2), ("build_statuses", 0))
+    ]
+    types = [TypeRow("build", "builds", has_handler=True), TypeRow("build_status", "build_statuses", has_handler=True)]
+    store.register(queues, types)
+    return store
+
+
+@pytest.fixture
+def builder(store: Store) -> WorkerByHand:
+    return WorkerByHand(store, ("build", "build_status"), ("builds", "build_statuses"))
+
+
+def ask(store: Store, commit: str = ONE, **more: Any) -> Received:
+    return store.receive_build(
+        NewBuild(**{"project": "demo", "commit": commit, "ref": "refs/heads/main", "branch": "main", **more})
+    )
+
+
+def state(store: Store, build: int, cache: int = 10) -> BuildState:
+    return store.build(build, cache).build_state
+
+
+def begin(store: Store, builder: WorkerByHand) -> Any:
+    call = builder.claim_one("builds")
+    assert store.begin_build(call.id, call.attempt)
+    return call
+
+
+def finish(store: Store, builder: WorkerByHand, outcome: str = "success") -> Any:
+    """The next build in line runs and ends."""
+    call = begin(store, builder)
+    assert store.complete_build(call.id, call.attempt, [BuildStep("test", "SUCCESS")], [])
+    if outcome == "success":
+        builder.succeed(call)
+    elif outcome == "aborted":
+        builder.tell(call, Aborted("somebody"))
+    else:
+        builder.fail(call, "failed" if outcome == "failed" else "exception")
+    return call
+
+
+@pytest.mark.claim("B1", "B6")
+def test_a_build_is_a_commit_of_a_project_with_a_job_of_its_own(store: Store) -> None:
+    build = ask(store, timeout=77).build
+    job = store.get(build.job_id)
+    assert (build.project, build.commit, build.branch) == ("demo", ONE, "main")
+    assert (job.job_type, job.job_key, job.queue, job.timeout, job.retries) == ("build", f"demo:{ONE}", "builds", 77, 0)
+    assert ask(store, TWO).build.id != build.id
+
+
+@pytest.mark.claim("B2", "B3")
+def test_a_build_walks_through_its_states(store: Store, builder: WorkerByHand) -> None:
+    build = ask(store).build.id
+    assert state(store, build) is BuildState.RECEIVED
+    call = builder.claim_one("builds")
+    assert state(store, build) is BuildState.RECEIVED, "nothing is generated yet"
+    assert store.begin_build(call.id, call.attempt)
+    assert state(store, build) is BuildState.BUILDING
+    assert store.complete_build(call.id, call.attempt, [], [])
+    assert state(store, build) is BuildState.BUILDING, "its job is not over"
+    builder.succeed(call)
+    assert state(store, build) is BuildState.CACHED
+    assert state(store, build, cache=0) is BuildState.COMPLETED
+
+
+@pytest.mark.claim("B3")
+@pytest.mark.parametrize("outcome", ["success", "failed", "error", "aborted"])
+def test_every_outcome_completes(store: Store, builder: WorkerByHand, outcome: str) -> None:
+    build = ask(store).build.id
+    finish(store, builder, outcome)
+    found = store.build(build, 10)
+    assert (found.build_state, found.outcome) == (BuildState.CACHED, outcome)
+    assert (found.error is None) == (outcome == "success")
+
+
+@pytest.mark.claim("B2", "B3")
+def test_the_cache_holds_the_builds_used_last(store: Store, builder: WorkerByHand) -> None:
+    builds = [ask(store, commit).build.id for commit in (ONE, TWO, THREE)]
+    for _ in builds:
+        finish(store, builder)
+    assert [state(store, build, 2) for build in builds] == [BuildState.COMPLETED, BuildState.CACHED, BuildState.CACHED]
+    store.use_build(builds[0])
+    assert [state(store, build, 2) for build in builds] == [BuildState.CACHED, BuildState.COMPLETED, BuildState.CACHED]
+    assert [build for build, _ in store.cached_builds(2)] == [builds[0], builds[2]]
+
+
+@pytest.mark.claim("B3")
+def test_listing_is_not_use_and_what_is_unfinished_is_never_cached(store: Store, builder: WorkerByHand) -> None:
+    first, second = ask(store).build.id, ask(store, TWO).build.id
+    finish(store, builder)
+    begin(store, builder)
+    third = ask(store, THREE).build.id
+    for _ in range(3):
+        store.builds(BuildFilter(cache=1))
+    store.use_build(second)
+    found = {build.id: build.build_state for build in store.builds(BuildFilter(cache=1))}
+    assert found == {first: BuildState.CACHED, second: BuildState.BUILDING, third: BuildState.RECEIVED}
+
+
+@pytest.mark.claim("B4")
+class TestAskingAgain:
+    def test_joins_a_build_that_waits_or_runs(self, store: Store, builder: WorkerByHand) -> None:
+        first = ask(store)
+        assert first.how == "new"
+        for _ in range(2):
+            again = ask(store, pull_request=3, branch=None)
+            assert (again.how, again.build.id, again.build.job_id) == ("joined", first.build.id, first.build.job_id)
+            assert (again.build.branch, again.build.pull_request) == ("main", 3)
+            begin(store, builder) if again.build.build_state is BuildState.RECEIVED else None
+
+    @pytest.mark.parametrize("outcome", ["success", "failed"])
+    def test_reports_a_result(self, store: Store, builder: WorkerByHand, outcome: str) -> None:
+        first = ask(store).build
+        finish(store, builder, outcome)
+        again = ask(store)
+        assert (again.how, again.build.job_id, again.build.outcome) == ("reported", first.job_id, outcome)
+
+    @pytest.mark.parametrize("outcome", ["error", "aborted"])
+    def test_builds_anew_what_has_none(self, store: Store, builder: WorkerByHand, outcome: str) -> None:
+        first = ask(store).build
+        finish(store, builder, outcome)
+        again = ask(store)
+        assert (again.how, again.left, again.build.build_state) == ("again", first.job_id, BuildState.RECEIVED)
+        assert (again.build.id, again.build.steps) == (first.id, ())
+        assert store.get(again.build.job_id).retry_of == first.job_id
+
+    def test_may_insist(self, store: Store, builder: WorkerByHand) -> None:
+        first = ask(store).build
+        finish(store, builder)
+        assert ask(store, rebuild=True).build.job_id > first.job_id
+
+    def test_at_the_same_time_makes_one_build(self, store: Store) -> None:
+        others = [store.another() for _ in range(4)]
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda index: ask(others[index % 4]), range(16)))
+        for other in others:
+            other.close()
+        assert sorted(each.how for each in found) == ["joined"] * 15 + ["new"]
+        assert len({each.build.job_id for each in found}) == 1
+
+
+@pytest.mark.claim("B4")
+class TestSuperseding:
+    def test_a_new_commit_of_a_pull_request_ends_the_older_build(self, store: Store, builder: WorkerByHand) -> None:
+        waiting, running, other = (
+            ask(store, commit, pull_request=number).build for commit, number in ((ONE, 1), (TWO, 2), (THREE, 9))
+        )
+        store.abort_build(waiting.id, "somebody")
+        call = begin(store, builder)
+        newer = ask(store, "4" * 40, pull_request=2)
+        assert newer.superseded == (running.id,)
+        assert [(job, actor) for job, _, actor in store.aborts(builder.id)] == [(call.id, f"superseded by {'4' * 10}")]
+        assert store.get(other.job_id).state == "initial"
+
+    def test_a_branch_is_superseded_only_if_its_project_says_so(self, store: Store) -> None:
+        older = ask(store).build
+        assert ask(store, TWO).superseded == ()
+        assert ask(store, THREE, supersedes=True).superseded == (older.id, older.id + 1)
+        assert store.get(older.job_id).outcome == "aborted"
+
+    def test_an_old_commit_that_is_asked_for_again_ends_no_newer_build(
+        self, store: Store, builder: WorkerByHand
+    ) -> None:
+        ask(store, pull_request=1)
+        finish(store, builder, "error")
+        newer = ask(store, TWO, pull_request=1).build
+        again = ask(store, pull_request=1)
+        assert (again.how, again.superseded) == ("again", ())
+        assert store.get(newer.job_id).state == "initial"
+
+    def test_what_a_closed_pull_request_or_a_deleted_branch_had_ends(self, store: Store) -> None:
+        one, two = ask(store, pull_request=1, branch="x").build, ask(store, TWO, branch="y").build
+        assert list(store.end_builds("demo", None, 1, "closed")) == [one.id]
+        assert list(store.end_builds("other", "y", None, "deleted")) == []
+        assert list(store.end_builds("demo", "y", None, "deleted")) == [two.id]
+        assert store.get(one.job_id).outcome == store.get(two.job_id).outcome == "aborted"
+
+
+@pytest.mark.claim("B1")
+class TestDeliveries:
+    def test_a_delivery_counts_once(self, store: Store, builder: WorkerByHand) -> None:
+        ask(store, delivery="d-1")
+        finish(store, builder, "error")
+        with pytest.raises(Conflict, match="has come before"):
+            ask(store, delivery="d-1")
+        assert state(store, 1) is BuildState.CACHED
+        assert ask(store, delivery="d-1", forge="gitlab").how == "again"
+
+    def test_a_delivery_that_could_not_be_taken_may_come_again(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(*_: Any) -> Any:
+            raise NotFound("nothing is there")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(store, "insert", broken)
+            with pytest.raises(NotFound):
+                ask(store, delivery="d-1")
+        assert ask(store, delivery="d-1").how == "new"
+
+    def test_deliveries_are_forgotten_after_a_while(self, store: Store, clock: MovableClock) -> None:
+        ask(store, delivery="d-1")
+        clock.advance(100)
+        store.forget_deliveries(200)
+        with pytest.raises(Conflict):
+            store.remember_delivery("demo", "generic", "d-1")
+        store.forget_deliveries(50)
+        store.remember_delivery("demo", "generic", "d-1")
+
+
+@pytest.mark.claim("B3", "J10")
+class TestAbortAndRetry:
+    def test_a_build_that_waits_ends_and_its_state_follows_its_files(self, store: Store) -> None:
+        build = ask(store).build
+        assert store.abort_build(build.id, "somebody").outcome == "aborted"
+        assert state(store, build.id) is BuildState.RECEIVED, "nobody has written its files"
+        assert [(each.id, each.begun, each.outcome) for each in store.ended_builds()] == [(build.id, False, "aborted")]
+        assert store.complete_build(build.job_id, 0, None, [])
+        assert state(store, build.id) is BuildState.CACHED
+        assert store.ended_builds() == []
+
+    def test_what_is_over_cannot_be_aborted(self, store: Store, builder: WorkerByHand) -> None:
+        build = ask(store).build.id
+        finish(store, builder)
+        with pytest.raises(Conflict, match="cannot be aborted"):
+            store.abort_build(build, "somebody")
+
+    def test_a_retry_is_a_new_job(self, store: Store, builder: WorkerByHand) -> None:
+        build = ask(store).build
+        finish(store, builder)
+        again = store.retry_build(build.id, 600, False, "somebody")
+        assert (again.left, again.build.build_state) == (build.job_id, BuildState.RECEIVED)
+        assert again.build.job_id > build.job_id
+
+    def test_a_retry_while_it_waits_or_runs_is_refused(self, store: Store, builder: WorkerByHand) -> None:
+        build = ask(store).build
+        for told in ("Freshly received", "Building"):
+            with pytest.raises(Conflict, match=told):
+                store.retry_build(build.id, 600, False, "somebody")
+            if told == "Freshly received":
+                begin(store, builder)
+        assert store.build(build.id, 1).job_id == build.job_id
+
+    def test_there_is_no_such_build(self, store: Store) -> None:
+        for missing in (0, 5, -1, 2**70):
+            with pytest.raises(NotFound, match=f"build {missing}"):
+                store.build(missing, 1)
+        with pytest.raises(NotFound):
+            store.retry_build(5, 600, False, "somebody")
+
+
+@pytest.mark.claim("B3", "J5")
+def test_a_builder_that_was_lost_speaks_for_nothing(store: Store, builder: WorkerByHand) -> None:
+    build = ask(store).build
+    old = begin(store, builder)
+    builder.die()
+    other = WorkerByHand(store, ("build",), ("builds",))
+    assert state(store, build.id) is BuildState.BUILDING, "what it generated is still there"
+    assert not store.begin_build(old.id, old.attempt)
+    new = other.claim_one("builds")
+    assert not store.tell_steps(old.id, old.attempt, [BuildStep("test", "SUCCESS")], [])
+    assert not store.complete_build(old.id, old.attempt, [], [])
+    assert store.tell_steps(new.id, new.attempt, [BuildStep("test", "START")], [])
+    assert [step.state for step in store.build(build.id, 1).steps] == ["START"]
+
+
+@pytest.mark.claim("B5")
+def test_a_sweep_is_told_which_jobs_of_builds_are_over_and_current(store: Store, builder: WorkerByHand) -> None:
+    first = ask(store).build
+    finish(store, builder, "error")
+    second = ask(store).build
+    assert store.build_jobs([first.job_id, second.job_id, 999]) == {
+        first.job_id: (True, False),
+        second.job_id: (False, True),
+    }
+
+
+def test_builds_are_listed_newest_first_by_page_and_filter(store: Store, builder: WorkerByHand) -> None:
+    for index in range(5):
+        ask(store, str(index) * 40, project="demo" if index % 2 else "other", branch="x" if index == 3 else "main")
+    finish(store, builder)
+
+    def listed(**wanted: Any) -> list[int]:
+        return [build.id for build in store.builds(BuildFilter(**wanted))]
+
+    assert listed() == [5, 4, 3, 2, 1]
+    assert listed(limit=2) == [5, 4]
+    assert listed(before=4, limit=2) == [3, 2]
+    assert listed(project="demo") == [4, 2]
+    assert listed(branch="x") == [4]
+    assert listed(commit="0" * 40) == [1]
+    assert listed(state="Completed-Cached") == [1]
+    assert listed(state="Freshly received", limit=1) == [5]
+
+
+def test_an_archived_job_still_tells_of_its_build(store: Store, builder: WorkerByHand, clock: MovableClock) -> None:
+    build = ask(store).build.id
+    finish(store, builder)
+    clock.advance(100)
+    store.archive(50)
+    assert store.get(store.build(build, 1).job_id).archived
+    assert (state(store, build), store.build(build, 1).outcome) == (BuildState.CACHED, "success")
+
+
+def test_builds_that_nobody_looks_into_are_forgotten(store: Store, builder: WorkerByHand, clock: MovableClock) -> None:
+    old, used = ask(store).build, ask(store, TWO).build
+    for _ in range(2):
+        finish(store, builder)
+    clock.advance(100)
+    store.use_build(old.id)
+    store.use_build(used.id)
+    clock.advance(50)
+    store.use_build(used.id)
+    assert store.old_builds(40) == [(old.id, old.job_id)]
+    assert store.drop_build(old.id, old.job_id)
+    assert not store.drop_build(old.id, old.job_id)
+    assert [build.id for build in store.builds(BuildFilter())] == [used.id]
+
+
+@pytest.mark.claim("B8")
+class TestTelling:
+    def told(self, store: Store, build: int) -> list[tuple[str | None, str]]:
+        found = []
+        while (status := store.next_status(build)) is not None:
+            found.append((status.step, status.state))
+            store.drop_status(status.id)
+        return found
+
+    def test_everything_is_told_in_order_by_one_job(self, store: Store, builder: WorkerByHand) -> None:
+        build = ask(store, tells=True).build.id
+        call = begin(store, builder)
+        store.tell_steps(call.id, call.attempt, [], [Telling("pending", "…", "test")])
+        store.complete_build(call.id, call.attempt, [], [Telling("success", "…", "test"), Telling("success", "…")])
+        assert self.told(store, build) == [
+            (None, "pending"),
+            (None, "pending"),
+            ("test", "pending"),
+            ("test", "success"),
+            (None, "success"),
+        ]
+        assert len(builder.claim(5, "build_statuses")) == 1
+
+    def test_a_result_is_told_again_with_its_steps(self, store: Store, builder: WorkerByHand) -> None:
+        build = ask(store, tells=True).build.id
+        finish(store, builder)
+        self.told(store, build)
+        ask(store, tells=True)
+        assert self.told(store, build) == [("test", "success"), (None, "success")]
+
+    def test_nothing_is_written_where_nobody_is_told(self, store: Store, builder: WorkerByHand) -> None:
+        build = ask(store).build.id
+        finish(store, builder)
+        assert self.told(store, build) == []
+
+    def test_what_no_job_is_about_to_tell_is_found(
+        self, store: Store, builder: WorkerByHand, clock: MovableClock
+    ) -> None:
+        ask(store, tells=True)
+        assert store.tell_untold() == 0, "its job is there"
+        builder.succeed(builder.claim_one("build_statuses"))
+        assert store.tell_untold() == 1
+        assert len(builder.claim(5, "build_statuses")) == 1
+        clock.advance(timedelta(days=2).total_seconds())
+        ask(store, TWO, tells=True)
+        assert store.next_status(1) is not None
