@@ -165,10 +165,7 @@ def _path_of(repository: str) -> str | None:
     """`owner/name` of the address of a repository on a forge."""
     if repository.startswith(("file:", "/")):
         return None
-    if "://" in repository:
-        path = repository.partition("://")[2].partition("/")[2]
-    else:
-        path = repository.partition(":")[2]
+    path = repository.partition("://")[2].partition("/")[2] if "://" in repository else repository.partition(":")[2]
     return path.strip("/").removesuffix(".git") or None
 
 
