@@ -9,20 +9,86 @@
 - `conclude(result)` is what the handler returns, or raises `Failed` or `BuildError`.
 """
 
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from holdfast.builds.result import BuildResult
+from holdfast.builds.order import BuildOrder
+from holdfast.builds.result import BuildResult, StepChange
 from holdfast.jobs.outcome import Failed
 from holdfast.worker.building import folder as folders
-from holdfast.worker.building.folder import read_completed
+from holdfast.worker.building.folder import read_completed, remove_leftovers
+from holdfast.worker.building.performance import Build, Place, Stop, Tell
+from holdfast.worker.handler import CALL, CurrentJob
+from holdfast.workflows.states import STEP_STATES, StepState
 
-__all__ = ["BuildError", "conclude", "end_without_builder", "read_completed"]
+__all__ = ["BuildError", "conclude", "end_without_builder", "perform", "read_completed", "remove_leftovers"]
 
 
 class BuildError(Exception):
     """A build could not be performed, or its time was over: nothing was found out about the code."""
+
+
+async def perform(order: BuildOrder, folder: Path, tell: Tell, place: Place | None = None) -> BuildResult:
+    """Perform a build in its own folder, which is made anew. Cancel it to end it."""
+    stop = Stop()
+    build = Build(order, folder.absolute(), _with_progress(tell), stop, place)
+    call = CALL.get(None)
+    done = _on_a_thread(build.run)
+    while True:
+        try:
+            result = await asyncio.shield(done)
+            break
+        except asyncio.CancelledError:
+            if done.cancelled():
+                raise
+            stop.say((call.why if call is not None else "") or "aborted")
+    if build.stopped or result is None:
+        raise asyncio.CancelledError
+    return result
+
+
+def _on_a_thread(function: Callable[[], BuildResult | None]) -> "asyncio.Future[BuildResult | None]":
+    """Call it on a thread of its own that the interpreter's end does not wait for."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[BuildResult | None] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def settle(result: BuildResult | None, error: BaseException | None) -> None:
+        if not done.done():
+            done.set_exception(error) if error is not None else done.set_result(result)
+
+    def body() -> None:
+        result, error = None, None
+        try:
+            result = context.run(function)
+        except BaseException as raised:
+            error = raised
+        loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=body, name="holdfast-build", daemon=True).start()
+    return done
+
+
+def _with_progress(tell: Tell) -> Tell:
+    """Tell, and say in the job's progress which step runs."""
+    call = CALL.get(None)
+    if call is None:
+        return tell
+    job, known = CurrentJob(call), dict[str, StepState]()
+
+    def told(change: StepChange) -> None:
+        known[change.step] = change.state
+        if change.state is StepState.READY:
+            done = sum(STEP_STATES[state].done for state in known.values())
+            job.progress(done / len(known), change.step)
+        tell(change)
+
+    return told
 
 
 def conclude(result: BuildResult) -> dict[str, Any]:

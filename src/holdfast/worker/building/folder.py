@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -53,7 +54,7 @@ class BuildFolder:
 
     def complete(self, result: BuildResult) -> None:
         """Write `completed`; `Conflict` if a newer attempt has taken the place of this folder."""
-        remove(self.work)
+        self._set_aside()
         self._sync(LOG)
         self._sync(GENERATED)
         partial = f".{COMPLETED}"
@@ -70,6 +71,13 @@ class BuildFolder:
         os.rename(partial, COMPLETED, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
         os.fsync(self.descriptor)
         _sync_path(self.path.parent)
+
+    def _set_aside(self) -> None:
+        """Take the work out of the folder. To remove it may take longer than an abort waits."""
+        aside = self.path.parent / f".{self.path.name}-old-{secrets.token_hex(4)}"
+        with contextlib.suppress(FileNotFoundError):
+            self.work.rename(aside)
+            self.work = aside
 
     def _sync(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -121,6 +129,14 @@ def write_ended(path: Path, result: BuildResult, said: str) -> None:
     os.replace(partial, path / COMPLETED)
     _sync_path(path)
     _sync_path(path.parent)
+
+
+def remove_leftovers(builds: Path, before: datetime) -> None:
+    """Remove what killed builders left beside the folders of builds, if nobody touched it since."""
+    for left in (*builds.glob(".*-old-*"), *builds.glob(".*-new-*")):
+        with contextlib.suppress(FileNotFoundError):
+            if left.lstat().st_mtime < before.timestamp():
+                remove(left)
 
 
 def remove(path: Path) -> None:

@@ -1,0 +1,439 @@
+"""A program of its own that runs the commands of one build and lets nothing of them live on.
+
+- It uses the standard library only and is started without anything else (`python -I -S`): it is there in 30 ms, has one
+  thread, and so may fork.
+- It adopts every process that its commands leave behind, so that it can end them all: daemons too.
+- It reads one request a line, and answers each with one line. When its input ends, or its parent does, it ends everything.
+- What commands print goes from a terminal of their own to the log, counted and with secrets blotted out.
+"""
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import pty
+import resource
+import selectors
+import signal
+import struct
+import sys
+import termios
+import time
+from typing import Any, NoReturn
+
+TICK = 0.25  # seconds between two looks at what the processes use
+PROGRESS = 9  # the descriptor on which the commands say which line they are at
+ROWS, COLUMNS = 40, 120
+NICER = 5  # a build steps behind the worker's own heartbeat
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+BLOT = b"***"
+SHORTEST_SECRET = 4
+
+
+def main(log: int, echo: int) -> None:
+    """Serve requests until there are no more."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    keeper = Keeper(_own(log), None if echo < 0 else _own(echo))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), PROGRESS, inheritable=False)  # nothing else may get this number
+    try:
+        while True:
+            request = keeper.next_request()
+            if request is None:
+                return
+            answer = keeper.run(request)
+            os.write(1, json.dumps(answer).encode() + b"\n")
+    except BrokenPipeError:
+        return
+    finally:
+        end_all()
+
+
+def _own(descriptor: int) -> int:
+    """The descriptor under a number that no command inherits and that nothing else uses."""
+    copy: int = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 20)
+    os.close(descriptor)
+    return copy
+
+
+class Keeper:
+    def __init__(self, log: int, echo: int | None) -> None:
+        self._log, self._echo = log, echo
+        self._parent = os.getppid()
+        self._input = b""
+        self._ended = False
+        woken, wake = os.pipe()
+        for descriptor in (woken, wake):
+            os.set_blocking(descriptor, False)
+        self._woken = woken
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, self._be_told)
+
+    def _be_told(self, *_: object) -> None:
+        self._ended = True
+
+    def next_request(self) -> dict[str, Any] | None:
+        while b"\n" not in self._input and not self._ended:
+            self._hear()
+        line, _, self._input = self._input.partition(b"\n")
+        found: dict[str, Any] | None = None if self._ended else json.loads(line)
+        return found
+
+    def _hear(self) -> None:
+        heard = os.read(0, 1 << 20)
+        self._input += heard
+        self._ended = self._ended or not heard
+
+    def run(self, request: dict[str, Any]) -> dict[str, Any]:
+        """One command from its start to the end of its last process; how it ended."""
+        command = Command(request, self._log, self._echo)
+        began = time.monotonic()
+        try:
+            command.start()
+            why = self._watch(command, began)
+            end_all()
+            command.drain()
+            why = why or ("log" if command.full else None)
+        except OSError as error:
+            end_all()
+            return {"code": None, "why": "broken", "detail": str(error), "line": command.line}
+        finally:
+            command.close()
+        return {"code": command.code, "why": why, "detail": command.detail, "line": command.line}
+
+    def _watch(self, command: "Command", began: float) -> str | None:
+        """Until it has ended; or why it has to."""
+        looked = began
+        with selectors.DefaultSelector() as selector:
+            for descriptor in (0, self._woken, *command.descriptors()):
+                selector.register(descriptor, selectors.EVENT_READ)
+            while command.code is None:
+                for key, _ in selector.select(TICK):
+                    self._attend(key.fd, command, selector)
+                now = time.monotonic()
+                why = command.overdue(now - began, now)
+                if not why and now - looked >= TICK:
+                    looked, why = now, command.overuse()
+                if self._ended or os.getppid() != self._parent:
+                    why, self._ended = "stopped", True
+                if why:
+                    return why
+        return None
+
+    def _attend(self, descriptor: int, command: "Command", selector: selectors.BaseSelector) -> None:
+        if descriptor == 0:
+            self._hear()
+        elif descriptor == self._woken:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._woken, 4096)
+            command.reap()
+        elif command.read(descriptor) == b"":
+            selector.unregister(descriptor)
+
+
+class Command:
+    """A command, its processes, its terminal."""
+
+    def __init__(self, request: dict[str, Any], log: int, echo: int | None) -> None:
+        self._request = request
+        self._log, self._echo = log, echo
+        self._room: int = request["log_room"]
+        self._blotter = Blotter(request["secrets"])
+        self._heard = time.monotonic()
+        self.full = False
+        self._pid = 0
+        self._terminal = self._progress = -1
+        self._said = b""
+        self.code: int | None = None
+        self.detail = ""
+
+    def start(self) -> None:
+        self._terminal, outside = pty.openpty()
+        self._progress, told = os.pipe()
+        _plain(outside)
+        for descriptor in (self._terminal, self._progress):
+            os.set_blocking(descriptor, False)
+        sys.stdout.flush()
+        self._pid = os.fork()
+        if self._pid == 0:
+            self._become(outside, told)
+        os.close(outside)
+        os.close(told)
+
+    def _become(self, terminal: int, told: int) -> NoReturn:
+        """In the new process: the command."""
+        try:
+            _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            os.setsid()
+            fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            for source, target in ((told, PROGRESS), (nothing, 0), (terminal, 1), (terminal, 2)):
+                os.dup2(source, target)
+            signal.set_wakeup_fd(-1)
+            for number in (
+                signal.SIGPIPE,
+                signal.SIGXFSZ,
+                signal.SIGCHLD,
+                signal.SIGTERM,
+                signal.SIGHUP,
+                signal.SIGINT,
+            ):
+                signal.signal(number, signal.SIG_DFL)
+            os.nice(NICER)
+            os.umask(0o022)
+            os.chdir(self._request["cwd"])
+            _limit(self._request)
+            arguments = self._request["arguments"]
+            os.execve(arguments[0], arguments, self._request["env"])
+        except BaseException as error:
+            os.write(2, f"{error}\n".encode("utf-8", "replace"))
+        finally:
+            os._exit(127)
+
+    def descriptors(self) -> tuple[int, int]:
+        return self._terminal, self._progress
+
+    def read(self, descriptor: int) -> bytes | None:
+        """Take what is there: None if that is nothing yet, empty when nothing will come any more."""
+        try:
+            found = os.read(descriptor, 1 << 16)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno != errno.EIO:  # what Linux says when no process has the terminal any more
+                raise
+            return b""
+        if descriptor == self._progress:
+            self._said = (self._said + found)[-100:]
+        elif found:
+            self._heard = time.monotonic()
+            self._write(self._blotter.through(found))
+        return found
+
+    def _write(self, text: bytes) -> None:
+        kept = text[: max(0, self._room)]
+        self.full = self.full or len(kept) < len(text)
+        self._room -= len(kept)
+        _write_all(self._log, kept)
+        if self._echo is not None:
+            _write_all(self._echo, kept)
+
+    @property
+    def line(self) -> int:
+        """Which line it came to, from 1 on; 0 if it did not begin."""
+        words = self._said.decode("ascii", "replace").split("\n")[:-1]
+        return int(words[-1]) if words and words[-1].isdecimal() and len(words[-1]) < 7 else 0
+
+    def overdue(self, seconds: float, now: float) -> str | None:
+        """Whether it is over because of time or of what it printed."""
+        timeout, silence = self._request["timeout"], self._request["silence_timeout"]
+        if self.full:
+            return "log"
+        if timeout is not None and seconds >= timeout:
+            return "timeout"
+        return "silence" if silence is not None and now - self._heard >= silence else None
+
+    def overuse(self) -> str | None:
+        """Whether all its processes together are too many, or too big."""
+        processes = descendants()
+        tasks = sum(_tasks(pid) for pid in processes)
+        if tasks > self._request["processes"]:
+            self.detail = str(tasks)
+            return "processes"
+        if _memory(processes, exact=False) > self._request["memory"]:
+            used = _memory(processes, exact=True)
+            if used > self._request["memory"]:
+                self.detail = str(used)
+                return "memory"
+        return None
+
+    def reap(self) -> None:
+        """Bury the dead, and see whether the command itself is among them."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                if pid == self._pid:
+                    self.code = os.waitstatus_to_exitcode(status)
+
+    def drain(self) -> None:
+        """What was printed before the end and not read yet. All processes are gone, so this ends."""
+        for descriptor in self.descriptors():
+            while self.read(descriptor):
+                pass
+        self._write(self._blotter.rest())
+
+    def close(self) -> None:
+        for descriptor in self.descriptors():
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+class Blotter:
+    """Replaces secrets in a stream, wherever it is cut."""
+
+    def __init__(self, secrets: list[str]) -> None:
+        lines = {line.strip() for secret in secrets for line in (secret, *secret.splitlines())}
+        known = sorted((line for line in lines if len(line) >= SHORTEST_SECRET), key=len, reverse=True)
+        self._secrets = [line.encode("utf-8", "surrogateescape") for line in known]
+        self._held = b""
+
+    def through(self, text: bytes) -> bytes:
+        """What may be shown now; the beginning of what may become a secret is held back."""
+        text = self._held + text
+        for secret in self._secrets:
+            text = text.replace(secret, BLOT)
+        held = max((self._overlap(text, secret) for secret in self._secrets), default=0)
+        self._held = text[len(text) - held :]
+        return text[: len(text) - held]
+
+    def rest(self) -> bytes:
+        rest, self._held = self._held, b""
+        return rest
+
+    @staticmethod
+    def _overlap(text: bytes, secret: bytes) -> int:
+        """How much of the text's end is the beginning of the secret."""
+        most = min(len(text), len(secret) - 1)
+        return next((length for length in range(most, 0, -1) if text.endswith(secret[:length])), 0)
+
+
+def end_all() -> None:
+    """End every process below this one. None can fork while all are stopped, so none is left."""
+    until = time.monotonic() + 5.0
+    while True:
+        stopped: set[int] = set()
+        while fresh := [pid for pid in descendants() if pid not in stopped]:
+            for pid in fresh:
+                _signal(pid, signal.SIGSTOP)
+            stopped.update(fresh)
+        for pid in stopped:
+            _signal(pid, signal.SIGKILL)
+        if not _reaped() or time.monotonic() > until:
+            return
+        time.sleep(0.002)
+
+
+def _reaped() -> bool:
+    """Bury the dead; whether there are children that live."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+        return True
+    return False
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def descendants() -> list[int]:
+    """Every living process below this one."""
+    found: list[int] = []
+    more = [os.getpid()]
+    while more:
+        children = _children(more.pop())
+        found += children
+        more += children
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
+                found += map(int, file.read().split())
+    except FileNotFoundError:
+        if not os.path.isdir("/proc/self"):
+            return _children_by_ps(pid)
+    except OSError:
+        pass
+    return found
+
+
+def _children_by_ps(pid: int) -> list[int]:
+    with os.popen(f"/bin/ps -axo pid=,ppid= | /usr/bin/awk '$2 == {pid:d} {{ print $1 }}'") as listing:
+        return [int(word) for word in listing.read().split()]
+
+
+def _tasks(pid: int) -> int:
+    """Its threads, as links of a folder: a number without a walk."""
+    try:
+        return os.stat(f"/proc/{pid}/task").st_nlink - 2
+    except OSError:
+        return 1
+
+
+def _memory(processes: list[int], exact: bool) -> int:
+    """Bytes that belong to them alone; not exact, pages that they share are counted for each."""
+    page = os.sysconf("SC_PAGESIZE")
+    total = 0
+    for pid in processes:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            shares = _shares(pid) if exact else None
+            if shares is None:
+                with open(f"/proc/{pid}/statm") as file:
+                    resident, shared = map(int, file.read().split()[1:3])
+                shares = (resident - shared) * page
+            total += shares
+    return total
+
+
+def _shares(pid: int) -> int | None:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup") as file:
+        for line in file:
+            if line.startswith("Pss_Anon:"):
+                return int(line.split()[1]) << 10
+    return None
+
+
+def _limit(request: dict[str, Any]) -> None:
+    """Limits that the kernel keeps for each process. Of these, the number of processes does not bind root."""
+    limits = [(resource.RLIMIT_DATA, request["memory"]), (resource.RLIMIT_FSIZE, request["file_size"])]
+    limits += [(resource.RLIMIT_CORE, 0)]
+    if os.getuid() != 0:
+        limits += [(resource.RLIMIT_NPROC, request["processes"] + _tasks_of(os.getuid()))]
+    for name, most in limits:
+        _, hard = resource.getrlimit(name)
+        value = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(name, (value, value))
+
+
+def _tasks_of(user: int) -> int:
+    """How many threads a user has, which the kernel counts together with those to come."""
+    total = 0
+    with contextlib.suppress(OSError):
+        for name in os.listdir("/proc"):
+            if name.isdecimal():
+                with contextlib.suppress(OSError):
+                    total += _tasks(int(name)) if os.stat(f"/proc/{name}").st_uid == user else 0
+    return total
+
+
+def _plain(terminal: int) -> None:
+    """No echo, and line ends as they are written."""
+    settings = termios.tcgetattr(terminal)
+    settings[1] &= ~termios.OPOST
+    settings[3] &= ~termios.ECHO
+    termios.tcsetattr(terminal, termios.TCSANOW, settings)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+
+
+def _write_all(descriptor: int, text: bytes) -> None:
+    while text:
+        text = text[os.write(descriptor, text) :]
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,190 @@
+"""Where the steps of a build run: in bubblewrap, or as plain processes.
+
+- In bubblewrap a build sees the system's programs, read-only, and its own working folder as `/build`: no other build, no
+  home, no database, no settings; no process but its own; a network only where the order says so.
+- A sandbox that was asked for and does not work is `NoSandbox`; nothing is ever run outside it instead.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.builds.order import BuildOrder, Sandbox
+from holdfast.worker.building.surroundings import SYSTEM_PATH, own_path
+
+# Runs each of its arguments in a shell of its own, after saying on descriptor 9 which one it is.
+DRIVER = """
+bold=$1 plain=$2 n=0
+shift 2
+for line do
+    n=$((n + 1))
+    echo "$n" >&9
+    printf '%s$ %s%s\\n' "$bold" "$line" "$plain"
+    /bin/sh -c "$line" 9>&- || exit
+done
+"""
+BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+STORES = ("/nix/store", "/gnu/store")
+# Of /etc only what programs need to run: there may be secrets in the rest.
+SETTINGS = (
+    *("alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "fonts", "gai.conf", "group"),
+    *(
+        "host.conf",
+        "hosts",
+        "java-17-openjdk",
+        "java-21-openjdk",
+        "ld.so.cache",
+        "ld.so.conf",
+        "ld.so.conf.d",
+        "locale.alias",
+    ),
+    *("localtime", "login.defs", "magic", "mime.types", "nsswitch.conf", "os-release", "passwd", "pki", "protocols"),
+    *("resolv.conf", "services", "ssl", "terminfo", "timezone"),
+)
+INSIDE = "/build"
+PROBE_SECONDS = 20
+
+
+class NoSandbox(Exception):
+    """A sandbox was asked for and cannot be had."""
+
+
+class Runner(Protocol):
+    """Turns lines for the shell into a command."""
+
+    name: str
+    source: str  # the working copy, as the steps see it
+    home: str
+    temporary: str
+    path: tuple[str, ...]
+
+    def command(self, lines: Sequence[str], cwd: str, colours: bool) -> list[str]: ...
+
+    def start_folder(self, cwd: str) -> Path:
+        """Where the command is started."""
+        ...
+
+
+def choose(order: BuildOrder, work: Path, source: Path, builds: Path) -> Runner:
+    """The runner that the order asks for; `NoSandbox` if it cannot be had. `builds` is where all builds are kept."""
+    if order.sandbox is Sandbox.NONE:
+        return Plain(work, source)
+    sandbox = Bubblewrap(order, work, source, builds)
+    missing = sandbox.missing()
+    if missing is None:
+        return sandbox
+    if order.sandbox is Sandbox.AUTO and order.trusted:
+        return Plain(work, source, f"no sandbox: {missing}")
+    who = "its code is not trusted" if order.sandbox is Sandbox.AUTO else "one was asked for"
+    raise NoSandbox(
+        f"this build needs a sandbox ({who}) and there is none: {missing}. Install bubblewrap on this builder and let it use "
+        "user namespaces."
+    )
+
+
+class Plain:
+    """Processes of the worker's own user, with limits."""
+
+    def __init__(self, work: Path, source: Path, name: str = "no sandbox") -> None:
+        self.name = name
+        self.source, self.home, self.temporary = str(source), str(work / "home"), str(work / "tmp")
+        self.path = own_path()
+        self._source = source
+
+    def command(self, lines: Sequence[str], cwd: str, colours: bool) -> list[str]:
+        return _driven(lines, colours)
+
+    def start_folder(self, cwd: str) -> Path:
+        return self._source / cwd
+
+
+class Bubblewrap:
+    """A sandbox of namespaces, made for each step."""
+
+    name = "sandbox: bubblewrap"
+    source, home, temporary = f"{INSIDE}/source", f"{INSIDE}/home", "/tmp"
+    path: tuple[str, ...] = SYSTEM_PATH
+
+    def __init__(self, order: BuildOrder, work: Path, source: Path, builds: Path) -> None:
+        self._program = shutil.which("bwrap", path=os.pathsep.join(own_path())) or ""
+        self._options = [
+            *("--unshare-all", "--die-with-parent", "--hostname", "build"),
+            *(["--share-net"] if order.network else []),
+            *_system(),
+            *("--proc", "/proc", "--dev", "/dev", "--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"),
+            *(word for path in order.readable for word in ("--ro-bind-try", path, path)),
+            *_hidden((*order.protected, str(builds)), order.readable),
+            *("--bind", str(source), self.source, "--bind", str(work / "home"), self.home),
+            *("--bind", str(work / "tmp"), self.temporary),
+            *("--bind", str(work / "tmp"), "/dev/shm"),  # on the disk: what is in memory there would count for nobody
+            *("--remount-ro", "/"),
+        ]
+
+    def missing(self) -> str | None:
+        """Why it does not work here; None if it does."""
+        if not self._program:
+            return "there is no program `bwrap` here"
+        try:
+            tried = subprocess.run(
+                [self._program, *self._options, "--", "/bin/sh", "-c", ":"],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                env={},
+                stdin=subprocess.DEVNULL,
+                timeout=PROBE_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"{self._program} does not run: {error}"
+        said = " ".join(tried.stderr.split())[:300]
+        return (
+            None
+            if tried.returncode == 0
+            else f"{self._program} does not work: {said or f'exit code {tried.returncode}'}"
+        )
+
+    def command(self, lines: Sequence[str], cwd: str, colours: bool) -> list[str]:
+        folder = os.path.normpath(f"{self.source}/{cwd}")
+        return [self._program, *self._options, "--chdir", folder, "--", *_driven(lines, colours)]
+
+    def start_folder(self, cwd: str) -> Path:
+        return Path("/")
+
+
+def _driven(lines: Sequence[str], colours: bool) -> list[str]:
+    return ["/bin/sh", "-c", DRIVER, "sh", BOLD if colours else "", PLAIN if colours else "", *lines]
+
+
+def _system() -> list[str]:
+    """The system's programs, with its links as links."""
+    found: list[str] = []
+    for path in (*SYSTEM, *STORES):
+        if os.path.islink(path):
+            found += ["--symlink", os.readlink(path), path]
+        elif os.path.isdir(path):
+            found += ["--ro-bind", path, path]
+    for name in SETTINGS:
+        found += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    return found
+
+
+def _hidden(paths: Sequence[str], readable: Sequence[str]) -> list[str]:
+    """Covers over what must not be seen, where it lies in something that is shown."""
+    found: list[str] = []
+    for path in map(os.path.realpath, paths):
+        for shown in (*SYSTEM, *STORES, *readable):
+            real = os.path.realpath(shown)
+            if (path == real or path.startswith(f"{real.rstrip('/')}/")) and not (
+                shown in SYSTEM and os.path.islink(shown)
+            ):
+                place = os.path.normpath(f"{shown}/{os.path.relpath(path, real)}")
+                if os.path.isdir(path):
+                    found += ["--tmpfs", place]
+                elif os.path.exists(path):
+                    found += ["--ro-bind", "/dev/null", place]
+    return found

@@ -1,0 +1,94 @@
+"""The code that is built: a clone of exactly one commit.
+
+- git is called without a shell, with nobody's settings, hooks or helpers, and names stand behind `--`.
+- Only the commit itself is fetched where the server gives it; else its ref, else every branch and tag.
+- The address, which may hold a password, is not left in the clone.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from holdfast.builds.order import BuildOrder
+from holdfast.worker.building.keeping import Ended
+from holdfast.worker.building.surroundings import of_git, own_path
+
+CREDENTIALS = re.compile(r"(?<=://)[^/@]*@")
+STERN = (
+    *("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.symlinks=true"),
+    *("-c", "protocol.ext.allow=never", "-c", "submodule.recurse=false", "-c", "fetch.recurseSubmodules=no"),
+    *(
+        "-c",
+        "gc.auto=0",
+        "-c",
+        "maintenance.auto=false",
+        "-c",
+        "advice.detachedHead=false",
+        "-c",
+        "init.defaultBranch=main",
+    ),
+    *("-c", "credential.helper="),
+)
+Run = Callable[[Sequence[str], dict[str, str], Path], Ended]
+
+
+class NoSource(Exception):
+    """The code cannot be had. Nothing is known about it."""
+
+
+def shown(address: str) -> str:
+    """An address without the password in it."""
+    return CREDENTIALS.sub("", address)
+
+
+def password(address: str) -> str | None:
+    """The password in an address, which must not come into a log."""
+    return urlsplit(address).password if "://" in address else None
+
+
+def clone(order: BuildOrder, work: Path, run: Run) -> None:
+    """Fill `source` in the work folder with the commit; `NoSource` if that cannot be. `run` performs a command."""
+    git = shutil.which("git", path=os.pathsep.join(own_path()))
+    if git is None:
+        raise NoSource("there is no program `git` on this builder; install it")
+    settings = work / "gitconfig"
+    settings.write_text(_settings(order.repository))
+    env, source = of_git(settings), work / "source"
+
+    def call(*arguments: str) -> bool:
+        return run((git, *STERN, *arguments), env, source).code == 0
+
+    if not call("init", "--quiet", "--", "."):
+        raise NoSource("git could not make a repository for it; the log says why")
+    if not any(call("fetch", *_FETCH, *wanted) and _has(call, order.commit) for wanted in _wanted(order)):
+        raise NoSource(f"commit {order.commit} could not be fetched from {shown(order.repository)}; the log says why")
+    if not call("checkout", "--quiet", "--force", "--detach", order.commit, "--"):
+        raise NoSource(f"commit {order.commit} could not be checked out; the log says why")
+
+
+_FETCH = ("--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--force")
+
+
+def _has(call: Callable[..., bool], commit: str) -> bool:
+    return call("cat-file", "-e", f"{commit}^{{commit}}")
+
+
+def _wanted(order: BuildOrder) -> Iterator[tuple[str, ...]]:
+    """What to ask the server for, from little to everything."""
+    yield ("--depth=1", "--", order.repository, order.commit)
+    refs = {order.ref, order.branch and f"refs/heads/{order.branch}", order.tag and f"refs/tags/{order.tag}"}
+    for ref in sorted(ref for ref in refs if ref):
+        yield ("--", order.repository, f"+{ref}:refs/holdfast/wanted")
+    yield ("--", order.repository, "+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
+
+
+def _settings(address: str) -> str:
+    """A repository on this machine may belong to another user: this one is meant to be read."""
+    path = unquote(urlsplit(address).path) if address.startswith("file://") else address
+    if not path.startswith("/"):
+        return ""
+    quoted = path.replace("\\", "\\\\").replace('"', '\\"')
+    return "".join(f'[safe]\n\tdirectory = "{each}"\n' for each in (quoted, f"{quoted.rstrip('/')}/.git"))
