@@ -154,6 +154,22 @@ class TestAside:
         assert ([call.id for call in answer.claimed], answer.full) == (eu[:1], {"mail": 0.0})
         assert [call.id for _ in range(5) for call in turn(worker).claimed] == [us]
 
+    def test_a_limit_lowered_below_the_factor_of_many_takes_them_out_of_the_way_at_once(
+        self, throttled: Callable[..., Store], sql: RawSql
+    ) -> None:
+        store = throttled(None, limit=8)
+        heavy = [add(store, throttle_factor=4).id for _ in range(100)]
+        light = [add(store).id for _ in range(3)]
+        store.limit("mail", 3, "ann")
+        worker = WorkerByHand(store)
+        held = turn(worker, 5)
+        assert ([call.id for call in held.claimed], held.full) == (light, {"mail": None})
+        assert sql("select count(*) as count from {aside}")[0]["count"] == 100
+        assert sql("select count(*) as count from {ready}")[0]["count"] == 0
+
+        store.limit("mail", 8, "ann")
+        assert [call.id for call in turn(worker, 5, held.claimed).claimed] == heavy[:2]
+
     def test_claim_order_holds_between_the_line_and_those_aside(self, throttled: Callable[..., Store]) -> None:
         store = throttled(share("region", {"eu": 1, "us": 1}))
         eu = fill(store, 12, "eu", priority=50)

@@ -30,6 +30,7 @@ SMALLEST = 16  # candidates that are looked at at least
 MOST_CANDIDATES = 1000
 ASKED_ABOUT = 200  # most candidates that a throttler function is shown
 ROUNDS = 8  # looks in one claim, each after others have stood aside
+STRETCH = 20_000  # jobs of the line that are looked through at once for those above the limit
 MOST_LANES = 1000  # that are looked at in one claim
 ASK_AGAIN = 1.0  # seconds after which a function that refused is asked again, if nothing happened before
 ASIDE = frozenset({Why.FACTOR, Why.POOL_FACTOR, Why.POOL})
@@ -211,6 +212,13 @@ class Claiming(Glancing):
     def put_aside(self, queue: str, rows: Sequence[RowDict], lanes: Sequence[str]) -> None:
         """Out of the line, each into its lane."""
 
+    def put_heavier_aside(self, queue: str, limit: float) -> None:
+        """Out of the head of the line what is above the limit, but for types whose next probe is looked for there."""
+        staying = sorted(name for each in self.adaptive for name in (each, MARK + each))
+        params = {"queue": queue, "limit": STRETCH, "most": limit * (1 + TOLERANCE), "staying": self.words(staying)}
+        self.run("put_heavier_aside", params)
+        self.run("drop_heavier", params)
+
     @abstractmethod
     def claim_these(
         self, turn: Turn, queue: str, chosen: Sequence[RowDict], pools: Mapping[int, str | None], now: Any
@@ -378,6 +386,9 @@ class _Claim:
         if moved:
             self.moved = True
             self.store.put_aside(self.queue, moved, lanes)
+            limit = self.look.queue["throttle_limit"]
+            if limit >= 1 and len(moved) >= SMALLEST and not throttlers.is_keyed(self.throttler):
+                self.store.put_heavier_aside(self.queue, limit)
         self.window = MOST_CANDIDATES  # there may be many more of them
         return bool(moved)
 

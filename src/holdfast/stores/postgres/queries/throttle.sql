@@ -80,6 +80,19 @@ insert into {aside} (queue, lane, major, minor, id, job_type, throttle_factor, c
 select queue, (:lanes::text[])[width_bucket(id, :ids::bigint[])], major, minor, id, job_type, throttle_factor, closes_time, ready_time from moved
 on conflict do nothing;
 
+-- name: put_heavier_aside
+-- The same at once for a whole stretch of the line: jobs whose factor is above the limit.
+with head as (select ctid, throttle_factor, job_type from {ready} where queue = :queue order by major, minor, id limit :limit),
+ moved as (
+  delete from {ready} where ctid = any(array(select ctid from head where throttle_factor > :most and job_type <> all(:staying::text[]))) returning *)
+insert into {aside} (queue, lane, major, minor, id, job_type, throttle_factor, closes_time, ready_time)
+select queue, '[null,' || throttle_factor || ']', major, minor, id, job_type, throttle_factor, closes_time, ready_time from moved
+on conflict do nothing;
+
+-- name: drop_heavier
+-- Differs from SQLite: there it is a statement of its own; here put_heavier_aside has done it.
+select 1 where :queue::text is null and :limit::int is null and :most::float8 is null and :staying::text[] is null;
+
 -- name: take_back
 -- Everything that stood aside is in line again.
 with moved as (delete from {aside} where queue = :queue returning *)

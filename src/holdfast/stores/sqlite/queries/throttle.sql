@@ -69,6 +69,19 @@ insert into {aside} (queue, lane, major, minor, id, job_type, throttle_factor, c
 select queue, ?5, major, minor, id, job_type, throttle_factor, closes_time, ready_time from {ready}
 where queue = ?1 and major = ?2 and minor = ?3 and id = ?4 on conflict do nothing;
 
+-- name: put_heavier_aside
+-- The same at once for a whole stretch of the line: jobs whose factor is above the limit.
+insert into {aside} (queue, lane, major, minor, id, job_type, throttle_factor, closes_time, ready_time)
+select queue, '[null,' || throttle_factor || ']', major, minor, id, job_type, throttle_factor, closes_time, ready_time
+from (select * from {ready} where queue = :queue order by major, minor, id limit :limit)
+where throttle_factor > :most and job_type not in (select value from json_each(:staying)) on conflict do nothing;
+
+-- name: drop_heavier
+-- What put_heavier_aside has copied.
+delete from {ready} where queue = :queue and (major, minor, id) in (
+  select major, minor, id from (select * from {ready} where queue = :queue order by major, minor, id limit :limit)
+  where throttle_factor > :most and job_type not in (select value from json_each(:staying)));
+
 -- name: take_back
 -- Everything that stood aside is in line again.
 insert into {ready} (queue, major, minor, id, job_type, throttle_factor, closes_time, ready_time)
