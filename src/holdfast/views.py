@@ -66,8 +66,12 @@ QUEUE_LOAD = (
     "running",
     "ended_per_second",
     "about",
+    "aside",
+    "used",
+    "dead",
+    "due_since",
 )
-RUNNING = ("id", "job_type", "job_key", "queue", "attempt", "start_time", "worker", "progress")
+RUNNING = ("id", "job_type", "job_key", "queue", "attempt", "start_time", "worker", "progress", "timeout")
 EXPLANATION = ("reason", "text", "until", "details")
 QUEUE = ("name", "order", "throttle_limit", "declared_limit", "set_limit", "paused", "table_name")
 BREAKER = ("job_type", "state", "failures", "opened_time", "probe_time", "probe", "successes", "retries")

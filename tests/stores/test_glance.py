@@ -1,5 +1,7 @@
 """A glance at the instance: counted from what stands beside the jobs, and bounded."""
 
+from datetime import timedelta
+
 import pytest
 
 from holdfast import Progress
@@ -60,3 +62,45 @@ def test_what_is_not_counted_to_its_end_is_said_to_be_about(store: Store, monkey
     WorkerByHand(store).claim(8)
     (load,) = store.glance().queues
     assert (load.ready, load.running, load.about) == (0, 5, ("running", "waiting"))
+
+
+def test_a_glance_says_since_when_the_oldest_job_of_a_queue_is_due(store: Store, clock: MovableClock) -> None:
+    add(store, priority=1)
+    clock.advance(5)
+    before = clock.now()
+    worker = WorkerByHand(store)
+    assert store.glance().queues[0].due_since == before - timedelta(seconds=5)
+    worker.claim_one()
+    assert store.glance().queues[0].due_since is None
+    add(store, priority=200)
+    clock.advance(5)
+    add(store, priority=100), add(store, delay=60, priority=1)
+    assert store.glance().queues[0].due_since == before
+
+
+def test_a_job_that_nobody_handles_is_the_oldest_that_is_due_and_its_type_is_named(
+    store: Store, clock: MovableClock
+) -> None:
+    WorkerByHand(store, types=["print"])
+    add(store), add(store)
+    clock.advance(5)
+    add(store, "print")
+    store.park(["print"])
+    seen = store.glance()
+    assert (seen.unhandled, seen.queues[0].parked, seen.queues[0].ready) == ({"send": 2}, 2, 1)
+    assert seen.queues[0].due_since == clock.now() - timedelta(seconds=5)
+
+
+def test_a_glance_shows_how_much_of_a_limit_is_used_and_what_died_in_the_last_hour(
+    store: Store, clock: MovableClock
+) -> None:
+    store.limit("mail", 10, "test")
+    worker = WorkerByHand(store)
+    add(store, throttle_factor=2.5), add(store, retries=0), add(store, retries=0)
+    heavy, old, new = (worker.claim_one() for _ in range(3))
+    worker.fail(old, kind="failed")
+    clock.advance(3601)
+    worker.fail(new, kind="failed")
+    seen = store.glance()
+    assert (seen.queues[0].used, seen.queues[0].dead, seen.deaths) == (2.5, 1, (clock.now(),))
+    assert heavy.id == seen.slowest[0].id

@@ -258,6 +258,10 @@ class QueueLoad(Struct, frozen=True):
     running: int
     ended_per_second: float
     about: tuple[str, ...] = ()
+    aside: int = 0  # due, and out of the way of others while their pool is full
+    used: float = 0.0  # of its limit, by the jobs that run
+    dead: int = 0  # in the last hour
+    due_since: datetime | None = None  # when the oldest job that could start was wanted
 
 
 class Running(Struct, frozen=True):
@@ -271,6 +275,15 @@ class Running(Struct, frozen=True):
     start_time: datetime
     worker: str | None
     progress: Progress | None
+    timeout: float | None = None
+
+
+class Ended(Struct, frozen=True):
+    """Jobs of a queue that ended together."""
+
+    queue: str
+    end_time: datetime
+    count: int
 
 
 class Glance(Struct, frozen=True):
@@ -280,6 +293,10 @@ class Glance(Struct, frozen=True):
     queues: tuple[QueueLoad, ...]
     slowest: tuple[Running, ...]  # the job that has been running longest first
     in_hand: Mapping[int, int]  # worker → jobs
+    unhandled: Mapping[str, int] = {}  # job type that no live worker handles → due jobs of it
+    deaths: tuple[datetime, ...] = ()  # of the last hour, the newest first, up to a bound
+    ends: tuple[Ended, ...] = ()  # transactions that ended jobs, the newest first, up to a bound
+    ends_since: datetime | None = None  # they are all there are after this; None: all there are
 
 
 class ScheduleRow(Struct, frozen=True):
