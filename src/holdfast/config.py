@@ -8,6 +8,7 @@
 
 import difflib
 import math
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -98,6 +99,12 @@ def _from_file(text: str, file: str) -> dict[str, Any]:
             raise Invalid(f"{file}: unknown key `{key}`; the nearest known one is `{_nearest(key)}`.")
         values[_name(key)] = KNOWN[key](value, f"{file}: `{key}`")
     return values
+
+
+def without_password(url: str) -> str:
+    """The URL of a database, or the JSON in its place, as it may be shown."""
+    url = re.sub(r"(://[^:/@\s]*:)[^/\s]*(?=@)", r"\1…", url)
+    return re.sub(r"""(password["']?\s*[=:]\s*["']?)[^"'&\s,}]+""", r"\1…", url)
 
 
 def _flat(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

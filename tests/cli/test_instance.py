@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import App, Invalid, NotFound
-from holdfast.cli.instance import actor, pick, shown
+from holdfast.cli.instance import actor, pick
+from holdfast.config import without_password
 from tests.cli.conftest import Call, make_shop
 
 READING = [
@@ -111,13 +112,13 @@ def test_the_rule() -> None:
     ],
 )
 def test_passwords_are_not_shown(url: str) -> None:
-    assert "secret" not in shown(url)
-    assert "shop" in shown(url)
+    assert "secret" not in without_password(url)
+    assert "shop" in without_password(url)
 
 
 def test_a_url_without_a_password_is_shown_as_it_is() -> None:
     for url in ("sqlite:////srv/a:b@c.db", "postgresql://ann@host:5432/shop", "sqlite://:memory:"):
-        assert shown(url) == url
+        assert without_password(url) == url
 
 
 def test_who_acts_is_told_even_where_the_user_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:

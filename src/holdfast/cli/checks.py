@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from holdfast.cli import instance
 from holdfast.cli.version import installed
-from holdfast.config import Settings
+from holdfast.config import Settings, without_password
 from holdfast.errors import Unavailable
 from holdfast.stores.contract import Filter, Store, WorkerRow
 
@@ -32,7 +32,7 @@ def run(settings: Settings) -> Iterator[Check]:
     """The checks. `NotFound` and `Invalid` if there is no instance to look at, or several."""
     yield Check("Holdfast", True, installed())
     yield Check("Python", sys.version_info >= OLDEST_PYTHON, platform.python_version())
-    url = instance.shown(instance.database(settings))
+    url = without_password(instance.database(settings))
     try:
         name = instance.choose(settings)
         store = instance.open_as_is(settings, name)

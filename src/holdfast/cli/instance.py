@@ -6,13 +6,12 @@ instance; those that set one up call it `holdfast`.
 
 import getpass
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from holdfast.app import App
 from holdfast.clock import Clock
-from holdfast.config import Settings
+from holdfast.config import Settings, without_password
 from holdfast.errors import Invalid, NotFound
 from holdfast.stores.contract import Store
 from holdfast.stores.open import open_store, resolve
@@ -39,7 +38,7 @@ def choose(settings: Settings, *, sets_up: bool = False) -> str:
     if missing is not None and not sets_up:
         raise NotFound(f"There is no SQLite file {missing}. Check the URL; a worker, or `holdfast migrate`, makes one.")
     found = _instances(url) if missing is None else []
-    return pick(found, settings.instance, shown(url), sets_up)
+    return pick(found, settings.instance, without_password(url), sets_up)
 
 
 def pick(found: Sequence[str], wanted: str | None, url: str, sets_up: bool) -> str:
@@ -74,12 +73,6 @@ def actor() -> str:
         return f"cli:{getpass.getuser()}"
     except (KeyError, OSError):  # a container's user may have no name
         return f"cli:{os.getuid()}"
-
-
-def shown(url: str) -> str:
-    """The URL, or the JSON in its place, without its password."""
-    url = re.sub(r"(://[^:/@\s]*:)[^/\s]*(?=@)", r"\1…", url)
-    return re.sub(r"""(password["']?\s*[=:]\s*["']?)[^"'&\s,}]+""", r"\1…", url)
 
 
 def _missing_file(url: str) -> str | None:

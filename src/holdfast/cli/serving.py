@@ -68,7 +68,8 @@ def listening(settings: Settings) -> socket.socket:
     host, port = settings.serve_host or HOST, PORT if settings.serve_port is None else settings.serve_port
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listener = socket.socket(family)
+        # Named TCP: only then asyncio sends small answers at once.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(BACKLOG)
