@@ -21,11 +21,12 @@ from holdfast.web import auth, document, health, problems
 from holdfast.web.bodies import StrictRequest, refuse_unknown
 from holdfast.web.callers import Caller, caller_of
 from holdfast.web.gate import Gate
+from holdfast.web.pages import routes as pages
 from holdfast.web.site import Site
 
 API: list[Router] = [document.router]  # under /api/v1
 OUTSIDE: list[Router] = [health.router, auth.router]  # hooks and badges too
-PAGES: list[Router] = []  # the dashboard
+PAGES: list[Router] = [pages.router]  # the dashboard
 ROOM_AROUND_A_PAYLOAD = 1 << 20  # bytes
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from holdfast.app import App
 from holdfast.stores.contract import Store
+from holdfast.web.trend import Trend
 
 READERS = 4
 
@@ -20,6 +21,7 @@ class Site:
 
     def __init__(self, app: App) -> None:
         self.app = app
+        self.trend = Trend()
         self._free: queue.LifoQueue[Store] = queue.LifoQueue()
         self._room = threading.Semaphore(READERS)
 

@@ -1,0 +1,25 @@
+"""The pages of the dashboard, all of them."""
+
+from litestar import Router
+from litestar.di import Provide
+
+from holdfast.web.pages import (
+    job,
+    overview,
+    queues,
+    run,
+    schedules,
+    settings,
+    static,
+    workers,
+    workflows,
+)
+from holdfast.web.pages.page import new_frame
+
+NOUNS = (overview, job, workflows, run, queues, schedules, workers, settings, static)
+
+router = Router(
+    "/",
+    route_handlers=[noun.router for noun in NOUNS],
+    dependencies={"frame": Provide(new_frame, sync_to_thread=False)},
+)

@@ -1,0 +1,16 @@
+"""Workers: who is alive, what they serve, and how full their hands are."""
+
+from litestar import Router
+
+from holdfast.web.pages.page import Frame, Html, page
+from holdfast.web.site import Site
+
+
+@page("/workers")
+def workers(frame: Frame, site: Site) -> Html:
+    with site.reader() as store:
+        seen, rows = store.glance(), store.workers()
+    return frame.show("workers.html", seen.time, seen=seen, workers=rows)
+
+
+router = Router("/", route_handlers=[workers])
