@@ -52,7 +52,8 @@ class Invariants:
             self.archive: dict[int, Row] = {row["id"]: row for row in sql("select * from {archive}")}
             self.orders = {row["name"]: row["claim_order"] for row in sql("select * from {queue}")}
             self.hints = {
-                name: sql(f"select * from {{{name}}}") for name in ("ready", "aside", "waiting", "parked", "undecided")
+                name: sql(f"select * from {{{name}}}")
+                for name in ("ready", "aside", "waiting", "parked", "undecided", "held")
             }
             self.keys = sql("select * from {key}")
             self.leases = sql("select * from {lease}")

@@ -23,8 +23,9 @@ from holdfast.compose import Run, Workflow, submission
 from holdfast.declare import JobType, Queue, new_job, number
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.jobs import payload as payloads
-from holdfast.jobs import schedules, throttlers
+from holdfast.jobs import holds, schedules, throttlers
 from holdfast.jobs.breaker import Breaker
+from holdfast.jobs.holds import Hold
 from holdfast.jobs.job import Answer, Attempt, Job, JobError, LogLine, Move, State
 from holdfast.jobs.names import check_job_type, check_name, check_table
 from holdfast.jobs.reasons import Explanation
@@ -614,6 +615,25 @@ class App:
         """An operator's throttle_limit, which wins over the declared one until it is taken back with None (Q2)."""
         what = f"queue {queue!r}: throttle_limit"
         self.store.limit(check_name(queue, "Queue"), None if limit is None else number(limit, what), actor)
+
+    def hold(
+        self, level: str, *, workflow: str | None = None, trigger: str | None = None, actor: str = "app"
+    ) -> Hold:
+        """Keep tasks from starting (`pick`), tasks from being made (`create`) or runs from being submitted (`submit`).
+
+        Of one run, of all of a workflow, or of everything; what runs goes on (F17).
+        """
+        return self.store.hold(holds.check(level, workflow, trigger), workflow, trigger, actor)
+
+    def release(
+        self, level: str, *, workflow: str | None = None, trigger: str | None = None, actor: str = "app"
+    ) -> None:
+        """Take back what `hold` did with the same arguments; `NotFound` if it was not held."""
+        self.store.release(holds.check(level, workflow, trigger), workflow, trigger, actor)
+
+    def holds(self) -> Sequence[Hold]:
+        """What is held, by whom, the oldest first."""
+        return self.store.holds()
 
     # Schedules
 

@@ -67,6 +67,7 @@ QUEUE_LOAD = (
     "ended_per_second",
     "about",
     "aside",
+    "held",
     "used",
     "dead",
     "due_since",
@@ -118,7 +119,8 @@ RUN = (
     "end_time",
 )
 STEP = ("state", "created", "undone", "succeeded", "failed", "errors", "all_created")
-STEP_TIMES = ("start_time", "end_time")
+STEP_TIMES = ("start_time", "end_time", "creation_held")
+HOLD = ("level", "workflow", "trigger", "actor", "hold_time")
 WORKER = (
     "id",
     "name",
@@ -217,7 +219,13 @@ def _plain(value: Any) -> Any:
 
 def run(row: Any) -> Shape:
     """A run of a workflow with its steps."""
-    return _shape(row, RUN) | {"steps": {each.counts.name: run_step(each) for each in row.steps}}
+    steps = {each.counts.name: run_step(each) for each in row.steps}
+    return _shape(row, RUN) | {"holds": [hold(each) for each in row.holds], "steps": steps}
+
+
+def hold(value: Struct) -> Shape:
+    """Something that is held, by whom and since when."""
+    return _shape(value, HOLD)
 
 
 def run_step(step: Any) -> Shape:

@@ -19,6 +19,8 @@ EMPTIED = (
         "waiting",
         "parked",
         "undecided",
+        "held",
+        "hold",
         "lease",
         "key",
         "job",

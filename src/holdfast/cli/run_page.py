@@ -11,9 +11,10 @@ from rich.text import Text
 from holdfast import views
 from holdfast.app import App
 from holdfast.cli import tables
-from holdfast.cli.output import say_json
+from holdfast.cli.output import say_json, visible
 from holdfast.clock import sleep
 from holdfast.compose import Run, StepView
+from holdfast.jobs.holds import WORDS, Hold
 from holdfast.workflows.graph import in_order
 from holdfast.workflows.partition import count
 
@@ -48,6 +49,17 @@ def listed(runs: Sequence[Run]) -> Table:
     return tables.listing(("workflow", "trigger", "state", "done", "submitted"), rows, right=("done",))
 
 
+def holds(held: Sequence[Hold]) -> Sequence[RenderableType]:
+    """A line for each hold, in the colour of a warning."""
+    return [
+        Text(
+            visible(f"held by {hold.actor} since {tables.moment(hold.hold_time)}: {WORDS[hold.level]} of {hold.scope}"),
+            style="yellow",
+        )
+        for hold in held
+    ]
+
+
 def blocks(run: Run, now: datetime) -> Sequence[RenderableType]:
     """Who it is, and its steps."""
     state = Text.assemble(coloured(run.state), " (aborted)" if run.aborted else "")
@@ -59,7 +71,7 @@ def blocks(run: Run, now: datetime) -> Sequence[RenderableType]:
         ("submitted", tables.moment(run.create_time)),
         ("time", tables.span(((run.end_time or now) - run.create_time).total_seconds())),
     ]
-    return tables.facts(about), Text(), steps_table(run, now)
+    return tables.facts(about), *holds(run.row.holds), Text(), steps_table(run, now)
 
 
 def steps_table(run: Run, now: datetime) -> Table:

@@ -1,4 +1,4 @@
-"""`holdfast workflows`: runs of workflows: look at them, submit, retry, abort and delete them, watch one live."""
+"""`holdfast workflows`: runs of workflows: look at them, submit, retry, abort, hold and delete them, watch one live."""
 
 from typing import Annotated, Any
 
@@ -9,10 +9,16 @@ from holdfast.cli.command import Call, Function, noun
 from holdfast.cli.jobs import read_json
 from holdfast.cli.output import say, say_json
 from holdfast.errors import Invalid
+from holdfast.jobs.holds import WORDS, Level, scope_words
 from holdfast.workflows.states import WorkflowState
 
 Name = Annotated[str, typer.Argument(metavar="WORKFLOW", show_default=False)]
 Trigger = Annotated[str, typer.Argument(metavar="TRIGGER", show_default=False)]
+HeldLevel = Annotated[
+    Level, typer.Argument(metavar="LEVEL", show_default=False, help="pick: tasks start; create: tasks are made; submit.")
+]
+HeldName = Annotated[str | None, typer.Argument(metavar="[WORKFLOW]", show_default=False, help="Without it: all of them.")]
+HeldTrigger = Annotated[str | None, typer.Argument(metavar="[TRIGGER]", show_default=False, help="Only one run.")]
 
 
 def add_to(root: typer.Typer) -> None:
@@ -22,10 +28,13 @@ def add_to(root: typer.Typer) -> None:
         "submit": submit,
         "retry": retry,
         "abort": abort,
+        "hold": hold,
+        "release": release,
+        "holds": holds,
         "delete": delete,
         "watch": watch,
     }
-    noun(root, "workflows", "Workflows: submit runs, look at them, retry, abort and delete them.", verbs)
+    noun(root, "workflows", "Workflows: submit runs, look at them, retry, abort, hold and delete them.", verbs)
 
 
 def list_(
@@ -38,11 +47,11 @@ def list_(
     from holdfast.cli import instance, run_page, tables
 
     with instance.existing(call.settings()) as app:
-        found = app.workflow_runs(workflow, state=state, limit=limit)
+        found, held = app.workflow_runs(workflow, state=state, limit=limit), app.holds()
     if call.json:
         say_json([views.run(run.row) for run in found])
         return
-    tables.show(run_page.listed(found), empty="There are no such runs.")
+    tables.show(*run_page.holds(held), run_page.listed(found), empty="There are no such runs.")
 
 
 def show(call: Call, workflow: Name, trigger: Trigger) -> None:
@@ -92,6 +101,45 @@ def abort(call: Call, workflow: Name, trigger: Trigger) -> None:
     with instance.existing(call.settings()) as app:
         run = app.workflow_run(workflow, trigger).abort(actor=instance.actor())
     _tell(call, run, "is aborted")
+
+
+def hold(call: Call, level: HeldLevel, workflow: HeldName = None, trigger: HeldTrigger = None) -> None:
+    """Keep tasks from starting, tasks from being made, or runs from being submitted. What runs goes on."""
+    from holdfast.cli import instance
+
+    with instance.existing(call.settings()) as app:
+        held = app.hold(level, workflow=workflow, trigger=trigger, actor=instance.actor())
+    if call.json:
+        say_json(views.hold(held))
+    else:
+        say(f"{WORDS[held.level].capitalize()} of {held.scope} is held. `{held.release}` lets it go on.")
+
+
+def release(call: Call, level: HeldLevel, workflow: HeldName = None, trigger: HeldTrigger = None) -> None:
+    """Let go on what was held. What other holds cover stays."""
+    from holdfast.cli import instance
+
+    with instance.existing(call.settings()) as app:
+        app.release(level, workflow=workflow, trigger=trigger, actor=instance.actor())
+        held = app.holds()
+    if call.json:
+        say_json([views.hold(each) for each in held])
+    else:
+        say(f"{WORDS[level].capitalize()} of {scope_words(workflow, trigger)} goes on.")
+
+
+def holds(call: Call) -> None:
+    """What is held, by whom and since when."""
+    from holdfast.cli import instance, run_page, tables
+
+    with instance.existing(call.settings()) as app:
+        held = app.holds()
+    if call.json:
+        say_json([views.hold(each) for each in held])
+    elif held:
+        tables.show(*run_page.holds(held))
+    else:
+        say("Nothing is held.")
 
 
 def delete(call: Call, workflow: Name, trigger: Trigger) -> None:

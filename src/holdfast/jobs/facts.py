@@ -23,6 +23,7 @@ class Place(StrEnum):
     PARKED = "parked"
     UNDECIDED = "undecided"
     ASIDE = "aside"
+    HELD = "held"
 
 
 class WorkerSeen(Struct, frozen=True):

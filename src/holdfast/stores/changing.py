@@ -307,6 +307,8 @@ class Changing(Breaking):
                 dropped += self.run("drop_aside", {"id": job.id})
             dropped += self.run("drop_parked", {"id": job.id, "job_type": job.job_type})
             dropped += self.run("drop_undecided", {"id": job.id, "job_type": job.job_type})
+            if job.run is not None:
+                dropped += self.run("drop_held", {"id": job.id})
         return dropped
 
     def abort(self, job_id: int, actor: str) -> Job:

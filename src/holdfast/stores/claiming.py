@@ -263,6 +263,8 @@ class _Claim:
         self.failed_for = 0.0  # seconds that the function rests, because it failed
 
     def made(self) -> Claims:
+        if self.store.hold_back(self.queue, self.found):
+            self.found = self._line(self.look.types)
         able = self._able()
         usage = self._usage()
         heads = self._heads(usage, able)
@@ -306,7 +308,12 @@ class _Claim:
         return able
 
     def _line(self, types: Iterable[str], limit: int | None = None) -> list[RowDict]:
-        return self.store.candidate_rows(self.queue, self.throttler, types, self.window if limit is None else limit)
+        """Without tasks that somebody holds: they make room for those behind them."""
+        while True:
+            wanted = self.window if limit is None else limit
+            found = self.store.candidate_rows(self.queue, self.throttler, types, wanted)
+            if not self.store.hold_back(self.queue, found):
+                return found
 
     def _usage(self) -> Usage:
         look = self.look
@@ -317,7 +324,11 @@ class _Claim:
     def _heads(self, usage: Usage, able: Iterable[str]) -> list[RowDict]:
         """Of the lanes in which something could start now."""
         lanes = [row["lane"] for row in self.look.lanes if is_open(decode_lane(row["lane"]), usage)]
-        return self.store.lane_heads(self.queue, lanes, able, self.look.room + 1) if lanes else []
+        if not lanes:
+            return []
+        heads = self.store.lane_heads(self.queue, lanes, able, self.look.room + 1)
+        held = self.store.hold_back(self.queue, heads)
+        return [row for row in heads if row["id"] not in held]
 
     def _candidates(self, heads: Sequence[RowDict]) -> tuple[list[RowDict], list[Candidate]]:
         """The head of the line and of the open lanes in claim order, each job once."""

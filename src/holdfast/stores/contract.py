@@ -16,6 +16,7 @@ from msgspec import Struct
 from holdfast.builds.build import Build, BuildStep, Telling
 from holdfast.jobs.breaker import Breaker
 from holdfast.jobs.facts import Facts
+from holdfast.jobs.holds import Hold, Level
 from holdfast.jobs.job import Answer, Attempt, Job, LogLine, Move, Progress
 from holdfast.jobs.schedules import Schedule
 from holdfast.jobs.states import Change, Happening
@@ -244,6 +245,7 @@ class Pulse(Struct, frozen=True):
     undecided: bool  # errors that a retry handler has to judge
     tripped: bool  # types whose breaker is not closed
     aborting: bool  # runs that were aborted, with tasks that are not
+    releasing: bool  # holds that were released, with something that did not come forward
 
 
 class QueueLoad(Struct, frozen=True):
@@ -259,6 +261,7 @@ class QueueLoad(Struct, frozen=True):
     ended_per_second: float
     about: tuple[str, ...] = ()
     aside: int = 0  # due, and out of the way of others while their pool is full
+    held: int = 0  # tasks of workflows that somebody keeps from starting
     used: float = 0.0  # of its limit, by the jobs that run
     dead: int = 0  # in the last hour
     due_since: datetime | None = None  # when the oldest job that could start was wanted
@@ -409,6 +412,7 @@ class RunStep(Struct, frozen=True):
     cursor: str | None = None
     start_time: datetime | None = None
     end_time: datetime | None = None
+    creation_held: bool = False  # its tasks may not be made (F17)
 
 
 class StepOfRun(Struct, frozen=True):
@@ -442,6 +446,7 @@ class RunRow(Struct, frozen=True):
     update_time: datetime
     end_time: datetime | None
     steps: tuple[RunStep, ...]
+    holds: tuple[Hold, ...] = ()  # that it is kept back by
 
     @property
     def title(self) -> str:
@@ -654,6 +659,14 @@ class Store(Protocol):
     def go_on_aborting(self) -> int: ...
 
     def delete_run(self, run: int, actor: str) -> None: ...
+
+    def holds(self) -> Sequence[Hold]: ...
+
+    def hold(self, level: Level, workflow: str | None, trigger: str | None, actor: str) -> Hold: ...
+
+    def release(self, level: Level, workflow: str | None, trigger: str | None, actor: str) -> None: ...
+
+    def bring_forward(self) -> int: ...
 
     # Who may ask over HTTP
     def add_token(

@@ -21,6 +21,8 @@ MOST_LEVELS = 100  # priorities of a queue, or types, whose first job is looked 
 LATELY = timedelta(hours=1)
 SLOWEST = 20  # running jobs that are shown
 
+COUNTED = ("waiting", "parked", "aside", "held")
+
 
 class Glancing(Sweeping):
     """Adds the verb that looks at everything at once."""
@@ -30,7 +32,7 @@ class Glancing(Sweeping):
         with self.work(write=False):
             now = self.now()
             queues = self._read_queues()
-            counts = {name: self._counted(name) for name in ("waiting", "parked", "aside")}
+            counts = {name: self._counted(name) for name in COUNTED}
             counts["ready"] = Counter({row.name: self._ready(row.name) for row in queues})
             unhandled = self._counted("parked", "job_type")
             leases = self.rows("glance_leases", {"most": MOST_LEASES})
@@ -44,7 +46,7 @@ class Glancing(Sweeping):
         used = Counter[str]()
         for row in held:
             used[row["queue"]] += row["throttle_factor"]
-        cut = {name for name in ("waiting", "parked", "aside") if counts[name].total() == MOST}
+        cut = {name for name in COUNTED if counts[name].total() == MOST}
         if len(leases) == MOST_LEASES or len(leased) > MOST:
             cut.add("running")
         if len(dead) == MOST_ENDS:
@@ -133,6 +135,7 @@ def _load(
         ended_per_second=rates.get(row.name, 0.0),
         about=tuple(sorted({*cut, "ready"} if ready == MOST else cut)),
         aside=counts["aside"][row.name],
+        held=counts["held"][row.name],
         used=used,
         dead=counts["dead"][row.name],
         due_since=due_since,

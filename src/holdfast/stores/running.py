@@ -20,8 +20,8 @@ from holdfast.clock import Clock
 from holdfast.errors import Conflict, NotFound
 from holdfast.jobs.job import Job, Outcome
 from holdfast.jobs.states import Change
-from holdfast.stores.adding import Adding
 from holdfast.stores.contract import Done, NewJob, RunRow, RunStep, StepOfRun, Submission
+from holdfast.stores.holding import Holding
 from holdfast.stores.statements import RowDict, encode_json
 from holdfast.workflows import definition as definitions
 from holdfast.workflows import states
@@ -47,7 +47,7 @@ class TaskEnd(Struct, frozen=True):
     effects: str | None = None
 
 
-class Running(Adding):
+class Running(Holding):
     """Adds the verbs about runs."""
 
     def __init__(self, instance: str, clock: Clock) -> None:
@@ -170,6 +170,7 @@ class Running(Adding):
             update_time=self._known(row["update_time"]),
             end_time=self.moment(row["end_time"]),
             steps=steps,
+            holds=self.holds_of(row["workflow"], row["id"]),
         )
 
     def _run_step(self, row: RowDict) -> RunStep:
@@ -189,6 +190,7 @@ class Running(Adding):
             cursor=row["cursor"],
             start_time=self.moment(row["start_time"]),
             end_time=self.moment(row["end_time"]),
+            creation_held=bool(row["creation_held"]),
         )
 
     def _no_run(self, workflow: str, trigger: str) -> RunRow:
@@ -209,6 +211,7 @@ class Running(Adding):
                     f"Workflow `{definition.name}` has run with trigger `{wanted.trigger}` before, and that run is gone. "
                     "A trigger is used once; choose another."
                 )
+            self.refuse_submission(definition.name)
             self._refuse_second(definition)
             now = self.now()
             run = self.rows("add_run", {**names, **self._submitted(wanted), "now": self.time(now)})[0]["id"]
@@ -326,7 +329,8 @@ class Running(Adding):
             before = {name: step.counts for name, step in known.items()}
             now = {row.name: row for row in account(list(before.values()), counts_of(ends))}
             now.update(_repartitioned(now, effects))
-            planned = Planning(head.shape, now, head.overview, head.ignore, before=before).made(touched)
+            may_create = not any(step.creation_held for step in known.values())
+            planned = Planning(head.shape, now, head.overview, head.ignore, may_create, before).made(touched)
             if isinstance(planned, Plan):
                 break
             known |= self._steps_named(head.id, planned.names)
@@ -423,6 +427,8 @@ class Running(Adding):
             counts = before.counts
             if head.over or counts.state is not StepState.START or counts.created != produced or counts.all_created:
                 return None
+            if before.creation_held:
+                return None
             jobs = [
                 self._task_job(head, step, task_name(Items(), step, index), {"index": index, "item": item})
                 for index, item in enumerate(items, produced)
@@ -438,6 +444,13 @@ class Running(Adding):
             if last:
                 self._go_on(head, (), [step])
             return head.shape.steps[step].most_undone - counts.undone
+
+    def fill_run(self, run: int) -> None:
+        for row in self.rows("lock_run", {"id": run}):
+            names = [each["name"] for each in self.rows("steps_to_fill", {"run": run})]
+            head = self._head(row)
+            if names and not head.over:
+                self._go_on(head, (), names)
 
     def _locked_head(self, run: int) -> "RunHead":
         for row in self.rows("lock_run", {"id": run}):
@@ -463,7 +476,8 @@ class Running(Adding):
                 self.run("put_items", {"run": run, "name": name, "items_job": None, "cursor": step.cursor})
             if jobs:
                 self.insert(jobs)
-            planned = plan(row.definition, steps, row.ignore)
+            may_create = not any(step.creation_held for step in row.steps)
+            planned = plan(row.definition, steps, row.ignore, may_create)
             self._put_steps(run, known, planned.steps)
             self._put_run(head, planned.overview)
             self._make_tasks(head, planned, known, ())

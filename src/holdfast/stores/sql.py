@@ -1,7 +1,7 @@
 """The store that both databases are: every verb that they speak in the same words.
 
 The verbs are written in a chain of classes, a file for each kind, each knowing only those before it: `statements`,
-`declared`, `reading`, `noting`, `breaking`, `changing`, `adding`, `running`, `building`, `scheduling`, `archiving`,
+`declared`, `reading`, `noting`, `breaking`, `changing`, `adding`, `holding`, `running`, `building`, `scheduling`, `archiving`,
 `sweeping`, `glancing`, `claiming`, `explaining`, `admitting`, and here what workers ask. A database adds its connection,
 its form of times and lists, and the two verbs that every job passes (`insert`, `exchange`), each written for its own speed.
 """
@@ -42,7 +42,7 @@ class SqlStore(Admitting):
         """One question that saves a sweeper many."""
         with self.lone():
             row = self.rows("pulse", {"now": self.time(self.given_now())})[0]
-        flags = {name: bool(row[name]) for name in ("shut", "aborts", "strays", "undecided", "tripped", "aborting")}
+        flags = {name: bool(row[name]) for name in ("shut", "aborts", "strays", "undecided", "tripped", "aborting", "releasing")}
         return Pulse(row["overdue_in"], **flags)
 
     def beat(self, worker: int, stopping: bool = False) -> bool:

@@ -138,6 +138,8 @@ class Sweeper(threading.Thread):
             self._ask_judge(list(self.store.undecided(self._types)))
         if pulse.aborting:
             self._say(self.store.go_on_aborting(), "Tasks of aborted runs that were left and are aborted")
+        if pulse.releasing:
+            self.store.bring_forward()
         if pulse.tripped:
             self.park_tripped()
         self._now_and_then("park", PARK_EVERY, self.park, everything)

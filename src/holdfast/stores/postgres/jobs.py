@@ -630,7 +630,7 @@ class PostgresStore(SqlStore):
             "now": now,
         }
         text = self.text("claim_these", queue).encode()
-        return self._claimed(queue, self.connection.database.execute(text, params, binary=True))
+        return self._claimed(queue, self.connection.database.execute(text, params, binary=True))[0]
 
     def _pipeline(
         self,
@@ -665,7 +665,7 @@ class PostgresStore(SqlStore):
                 promoted = database.execute(self.text("promote").encode(), {"now": now, "limit": PROMOTED}, binary=True)
             claims = [
                 (
-                    want.queue,
+                    want,
                     database.execute(
                         self.text("claim", want.queue).encode(),
                         {**common, "queue": want.queue, "room": want.room},
@@ -678,7 +678,7 @@ class PostgresStore(SqlStore):
         for known, cursors in looks:
             assert looked is not None
             looked.append(self.looked([cursor.fetchall() for cursor in cursors], known))
-        claimed = [call for queue, cursor in claims for call in self._claimed(queue, cursor)]
+        claimed = [call for want, cursor in claims for call in self._behind_held(want, cursor, common)]
         count = sum((cursor.fetchone() or (0,))[0] for cursor in settled)
         stale = len(turn.done) - count + sum(change is None for change in changes)
         count, wake_in = (promoted.fetchone() or (0, None)) if turn.promote else (0, None)
@@ -693,7 +693,18 @@ class PostgresStore(SqlStore):
             for name, params in asked
         ]
 
-    def _claimed(self, queue: str, cursor: psycopg.Cursor[Any]) -> list[Claimed]:
+    def _behind_held(self, want: Want, cursor: psycopg.Cursor[Any], common: Mapping[str, Any]) -> list[Claimed]:
+        """What was claimed; if tasks that somebody holds were in the way, also what stands behind them."""
+        found, held = self._claimed(want.queue, cursor)
+        while held and len(found) < want.room:
+            self.clear_line(want.queue)
+            params = {**common, "queue": want.queue, "room": want.room - len(found)}
+            text = self.text("claim", want.queue).encode()
+            more, held = self._claimed(want.queue, self.connection.database.execute(text, params, binary=True))
+            found += more
+        return found
+
+    def _claimed(self, queue: str, cursor: psycopg.Cursor[Any]) -> tuple[list[Claimed], bool]:
         return claimed_of(cursor, queue, self.queue_row(queue).claim_order == "schedule")
 
     def _settle_params(self, queue: str, items: Sequence[Done], now: datetime | None) -> dict[str, Any]:
@@ -748,11 +759,14 @@ def job_id_of(item: Done) -> int:
     return item.call.id
 
 
-def claimed_of(cursor: psycopg.Cursor[Any], queue: str, by_time: bool) -> list[Claimed]:
-    """The claimed jobs in claim order; UPDATE … RETURNING gives none."""
+def claimed_of(cursor: psycopg.Cursor[Any], queue: str, by_time: bool) -> tuple[list[Claimed], bool]:
+    """The claimed jobs in claim order, UPDATE … RETURNING gives none; and whether tasks were met that somebody holds."""
     rows = cursor.fetchall()
+    held = bool(rows) and rows[-1][0] is None
+    if held:
+        rows.pop()
     rows.sort(key=BY_TIME if by_time else BY_PRIORITY)
-    return [Claimed(queue, row[12], *row[:10]) for row in rows]
+    return [Claimed(queue, row[12], *row[:10]) for row in rows], held
 
 
 BY_PRIORITY, BY_TIME = itemgetter(10, 11, 0), itemgetter(11, 10, 0)

@@ -38,6 +38,7 @@ LAW = (
     "create_key_free",
 )
 ids_of = msgspec.json.Decoder(list[int]).decode
+RUN_OF_STARTABLE = 9  # its place in a row of `startable`
 
 
 class SqliteStore(SqlStore):
@@ -487,14 +488,21 @@ class SqliteStore(SqlStore):
             if found.full and full is not None:
                 full[want.queue] = found.look_in
             return list(found.claimed)
-        asked = (want.queue, types, stamp, want.room, turn.worker)
-        ids = self._cursor.execute(self.text("head"), asked).fetchall()[0][0]
-        if ids == "[]":
-            return []
-        self._cursor.execute(self.text("take_head"), asked)
-        started = self._start(turn, want.queue, ids, stamp)
-        lease = self._lease(turn, want.queue, None, ids)
-        return [Claimed(want.queue, lease, *started[job_id]) for job_id in ids_of(ids) if job_id in started]
+        claimed: list[Claimed] = []
+        while True:
+            asked = (want.queue, types, stamp, want.room - len(claimed), turn.worker)
+            ids = self._cursor.execute(self.text("head"), asked).fetchall()[0][0]
+            if ids == "[]":
+                return claimed
+            self._cursor.execute(self.text("take_head"), asked)
+            started, held = self._start(turn, want.queue, ids, stamp)
+            if started or not held:
+                lease = self._lease(turn, want.queue, None, ids)
+                found = [Claimed(want.queue, lease, *started[job_id]) for job_id in ids_of(ids) if job_id in started]
+                claimed = claimed + found if claimed else found
+            if not held:
+                return claimed
+            self.clear_line(want.queue)  # somebody holds them: look behind them
 
     def payload_path(self, names: Sequence[str]) -> str:
         return "$" + "".join(f'."{name}"' for name in names)
@@ -518,7 +526,7 @@ class SqliteStore(SqlStore):
         aside = [(queue, row["lane"], row["major"], row["minor"], row["id"]) for row in chosen if "lane" in row]
         if aside:
             self._cursor.executemany(self.text("fetch"), aside)
-        found = self._start(turn, queue, self.pack([row["id"] for row in chosen]), now)
+        found, _ = self._start(turn, queue, self.pack([row["id"] for row in chosen]), now)
         leased = [(row["id"], row["throttle_factor"], pools[row["id"]]) for row in chosen if row["id"] in found]
         if not leased:
             return []
@@ -526,12 +534,22 @@ class SqliteStore(SqlStore):
         first = self.connection.database.last_insert_rowid() - len(leased) + 1
         return [Claimed(queue, lease, *found[entry[0]]) for lease, entry in enumerate(leased, first)]
 
-    def _start(self, turn: Turn, queue: str, ids: str, stamp: int) -> dict[int, Any]:
-        """What entered running, by id. Asked for as one text: apsw gives the interpreter away for every single row."""
+    def _start(self, turn: Turn, queue: str, ids: str, stamp: int) -> tuple[dict[int, Any], bool]:
+        """What entered running, by id, and whether tasks were kept from it.
+
+        Asked for as one text: apsw gives the interpreter away for every single row.
+        """
         asked = (turn.worker, stamp, ids)
         rows = decode_any(self._cursor.execute(self.text("startable", queue), asked).fetchall()[0][0])
+        tasks = [row[0] for row in rows if row[RUN_OF_STARTABLE] is not None]
+        held = self.held_among(queue, tasks) if tasks else []
+        if held:
+            self.put_held(queue, held)
+            kept = {row["id"] for row in held}
+            rows = [row for row in rows if row[0] not in kept]
+            asked = (turn.worker, stamp, self.pack([row[0] for row in rows]))
         self._cursor.execute(self.text("start", queue), asked)
-        return {row[0]: row for row in rows}
+        return {row[0]: row for row in rows}, bool(held)
 
     def _lease(self, turn: Turn, queue: str, factor: float | None, ids: str) -> int:
         values = (queue, turn.worker, turn.pump, factor, None, ids)

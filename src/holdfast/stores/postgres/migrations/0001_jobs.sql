@@ -437,6 +437,29 @@ create table {trigger} (
   primary key (workflow, trigger)
 );
 
+-- What people hold (F17): that tasks start, that tasks are made, that workflows are submitted. An empty text stands for all of them.
+create table {hold} (
+  level text not null check (level in ('pick', 'create', 'submit')),
+  workflow text collate "C" not null,
+  trigger text collate "C" not null,
+  run bigint references {run} on delete cascade, -- that the trigger made
+  actor text not null,
+  hold_time timestamptz not null,
+  releasing bigint, -- it is in force no more, and what it kept back is brought forward: the last run for which that is done
+  primary key (level, workflow, trigger)
+);
+
+-- Due tasks that a hold keeps from starting: out of the way of the others.
+create table {held} (
+  workflow text collate "C" not null,
+  run bigint not null,
+  id bigint not null,
+  queue text collate "C" not null,
+  job_type text collate "C" not null,
+  primary key (workflow, run, id)
+);
+create index on {held} (id);
+
 -- Who may ask over HTTP: programs by token, browsers by a session that a one-time login became. The secrets themselves are nowhere.
 create table {token} (
   id bigint generated always as identity primary key,

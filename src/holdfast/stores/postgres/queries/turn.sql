@@ -17,7 +17,7 @@ delete from {lease} where id = any(:ids::bigint[]);
 
 -- name: claim
 -- The first jobs in claim order that this worker can run enter running. Whoever deletes the ready row owns the job; the row is
--- looked at again: a hint that was wrong is gone and starts nothing.
+-- looked at again: a hint that was wrong is gone and starts nothing. A task that somebody holds is put apart; then a row without id tells of it.
 with head as (
   select ctid from {ready}
   where queue = :queue and job_type = any(:types::text[]) and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
@@ -26,16 +26,26 @@ with head as (
     and exists (select from {worker} where id = :worker and gone is null)
   order by major, minor, id for update skip locked limit :room),
  taken as (delete from {ready} where ctid = any(array(select ctid from head)) returning id),
+ blocked as materialized (
+  select j.id, j.run, j.job_type from {hold} h join {queue_table} j on (h.workflow = '' or h.workflow = split_part(j.job_type, '.', 1))
+    and (h.run is null or h.run = j.run)
+  where h.level = 'pick' and h.releasing is null and j.id = any(array(select id from taken)) and j.run is not null
+    and (j.state in ('initial', 'error') or j.situation = 'loose') and (select exists (select from {hold} where level = 'pick'))
+  for share of h),
+ put_held as (
+  insert into {held} (workflow, run, id, queue, job_type) select split_part(job_type, '.', 1), run, id, :queue, job_type from blocked
+  on conflict do nothing),
  started as (
   update {queue_table} j set state = 'running', situation = 'held', attempt = j.attempt + 1, worker = :worker, error = 'NONE',
     start_time = coalesce(:now::timestamptz, statement_timestamp()), update_time = coalesce(:now::timestamptz, statement_timestamp())
-  where j.id = any(array(select id from taken)) and (j.state in ('initial', 'error') or j.situation = 'loose')
+  where j.id = any(array(select id from taken)) and j.id <> all(array(select id from blocked)) and (j.state in ('initial', 'error') or j.situation = 'loose')
     and j.scheduled_run_time <= coalesce(:now::timestamptz, statement_timestamp())
   returning j.id, j.attempt, j.job_type, j.job_key, j.payload, j.timeout, j.losses, j.answer, j.checkpoint, j.run, j.priority,
     date_part('epoch', j.scheduled_run_time) as wanted),
  lease as (
   insert into {lease} (queue, worker, pump, ids) select :queue, :worker, :pump, array_agg(id) from started having count(*) > 0 returning id)
-select started.*, (select id from lease) from started;
+select started.*, (select id from lease) from started
+union all select null, null, null, null, null, null, null, null, null, null, null, null, null where exists (select from blocked);
 
 -- name: move
 -- The one guarded statement for everything that is not plain success.

@@ -50,10 +50,14 @@ select * from {run} where (:workflow::text is null or workflow = :workflow) and 
   and (:before::bigint is null or id < :before) order by id desc limit :limit;
 
 -- name: steps
-select * from {step} where run = :run order by position;
+select s.*, exists (select 1 from {hold} h where h.level = 'create' and h.releasing is null and (h.run is null or h.run = :run)
+    and (h.workflow = '' or h.workflow = (select workflow from {run} where id = :run))) as creation_held
+from {step} s where s.run = :run order by s.position;
 
 -- name: steps_named
-select * from {step} where run = :run and name = any(:names::text[]);
+select s.*, exists (select 1 from {hold} h where h.level = 'create' and h.releasing is null and (h.run is null or h.run = :run)
+    and (h.workflow = '' or h.workflow = (select workflow from {run} where id = :run))) as creation_held
+from {step} s where s.run = :run and s.name = any(:names::text[]);
 
 -- name: put_step
 update {step} set state = :state, partition = :partition, created = :created, undone = :undone, succeeded = :succeeded, failed = :failed, errors = :errors,

@@ -376,6 +376,29 @@ create table {trigger} (
   primary key (workflow, trigger)
 ) strict;
 
+-- What people hold (F17): that tasks start, that tasks are made, that workflows are submitted. An empty text stands for all of them.
+create table {hold} (
+  level text not null check (level in ('pick', 'create', 'submit')),
+  workflow text not null,
+  trigger text not null,
+  run integer references {run} on delete cascade, -- that the trigger made
+  actor text not null,
+  hold_time integer not null,
+  releasing integer, -- it is in force no more, and what it kept back is brought forward: the last run for which that is done
+  primary key (level, workflow, trigger)
+) strict, without rowid;
+
+-- Due tasks that a hold keeps from starting: out of the way of the others.
+create table {held} (
+  workflow text not null,
+  run integer not null,
+  id integer not null,
+  queue text not null,
+  job_type text not null,
+  primary key (workflow, run, id)
+) strict, without rowid;
+create index {held_id} on {held} (id);
+
 -- Who may ask over HTTP: programs by token, browsers by a session that a one-time login became. The secrets themselves are nowhere.
 create table {token} (
   id integer primary key autoincrement,

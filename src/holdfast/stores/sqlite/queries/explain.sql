@@ -9,7 +9,8 @@ select (select lane from {aside} where id = :id) as lane, case
   when exists (select 1 from {ready} where queue = :queue and major = :major and minor = :minor and id = :id) then 'ready'
   when exists (select 1 from {waiting} where wake_time = :wake_time and id = :id) then 'waiting'
   when exists (select 1 from {parked} where job_type = :job_type and id = :id) then 'parked'
-  when exists (select 1 from {aside} where id = :id) then 'aside' end as place;
+  when exists (select 1 from {aside} where id = :id) then 'aside'
+  when exists (select 1 from {held} where id = :id) then 'held' end as place;
 
 -- name: line_before
 -- Who stands before a job in the claim order, from the head on.

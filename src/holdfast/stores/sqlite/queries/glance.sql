@@ -10,6 +10,9 @@ select queue, job_type, count(*) as count from (select queue, job_type from {par
 -- name: glance_aside
 select queue, count(*) as count from (select queue from {aside} order by queue, lane, major, minor, id limit :most) a group by queue;
 
+-- name: glance_held
+select queue, count(*) as count from (select queue from {held} order by workflow, run, id limit :most) h group by queue;
+
 -- name: glance_first_due
 -- The first of each priority, up to so many priorities: the one that has been due longest is among them.
 with recursive level (number, major) as (

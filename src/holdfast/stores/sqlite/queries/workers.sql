@@ -7,7 +7,8 @@ select (select (min(deadline_time) - :now) / 1e6 from {lease} where deadline_tim
   exists (select 1 from {lease} l left join {worker} w on w.id = l.worker where l.worker is not null and (w.id is null or w.gone is not null)) as strays,
   exists (select 1 from {undecided}) as undecided,
   exists (select 1 from {breaker} where state <> 'closed') as tripped,
-  exists (select 1 from {run} where aborting is not null) as aborting;
+  exists (select 1 from {run} where aborting is not null) as aborting,
+  exists (select 1 from {hold} where releasing is not null) as releasing;
 
 -- name: join
 insert into {worker} (name, host, pid, version, queues, every_queue, types, labels, concurrency, lock_path, start_time, beat_time)
@@ -94,7 +95,8 @@ where j.id > :after and j.id <= :upto and j.state <> 'final' and j.update_time <
   and not exists (select 1 from {waiting} w where w.id = j.id and w.wake_time = j.scheduled_run_time)
   and not exists (select 1 from {parked} p where p.job_type = j.job_type and p.id = j.id)
   and not exists (select 1 from {aside} a where a.id = j.id)
-  and not exists (select 1 from {undecided} u where u.job_type = j.job_type and u.id = j.id);
+  and not exists (select 1 from {undecided} u where u.job_type = j.job_type and u.id = j.id)
+  and (j.run is null or not exists (select 1 from {held} h where h.id = j.id));
 
 -- name: unleased_waits
 -- Jobs of an id range that wait for an answer and have lost the lease with their deadline.
