@@ -22,8 +22,8 @@ from holdfast.clock import EPOCH, Clock, monotonic, sleep
 from holdfast.compose import Run, Workflow, submission
 from holdfast.declare import JobType, Queue, new_job, number
 from holdfast.errors import Conflict, Invalid, NotFound
-from holdfast.jobs import payload as payloads
 from holdfast.jobs import holds, schedules, throttlers
+from holdfast.jobs import payload as payloads
 from holdfast.jobs.breaker import Breaker
 from holdfast.jobs.holds import Hold
 from holdfast.jobs.job import Answer, Attempt, Job, JobError, LogLine, Move, State
@@ -616,9 +616,7 @@ class App:
         what = f"queue {queue!r}: throttle_limit"
         self.store.limit(check_name(queue, "Queue"), None if limit is None else number(limit, what), actor)
 
-    def hold(
-        self, level: str, *, workflow: str | None = None, trigger: str | None = None, actor: str = "app"
-    ) -> Hold:
+    def hold(self, level: str, *, workflow: str | None = None, trigger: str | None = None, actor: str = "app") -> Hold:
         """Keep tasks from starting (`pick`), tasks from being made (`create`) or runs from being submitted (`submit`).
 
         Of one run, of all of a workflow, or of everything; what runs goes on (F17).

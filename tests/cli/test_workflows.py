@@ -11,6 +11,7 @@ def declare(shop: App) -> None:
     report.step(name="work", shards=2)(lambda task: None)
     report.step(name="then", after=["work"])(lambda task: None)
     shop.redeclare()
+    shop.store.queues()  # stores what is declared
 
 
 @pytest.mark.claim("F17")

@@ -15,9 +15,12 @@ from holdfast.workflows.states import WorkflowState
 Name = Annotated[str, typer.Argument(metavar="WORKFLOW", show_default=False)]
 Trigger = Annotated[str, typer.Argument(metavar="TRIGGER", show_default=False)]
 HeldLevel = Annotated[
-    Level, typer.Argument(metavar="LEVEL", show_default=False, help="pick: tasks start; create: tasks are made; submit.")
+    Level,
+    typer.Argument(metavar="LEVEL", show_default=False, help="pick: tasks start; create: tasks are made; submit."),
 ]
-HeldName = Annotated[str | None, typer.Argument(metavar="[WORKFLOW]", show_default=False, help="Without it: all of them.")]
+HeldName = Annotated[
+    str | None, typer.Argument(metavar="[WORKFLOW]", show_default=False, help="Without it: all of them.")
+]
 HeldTrigger = Annotated[str | None, typer.Argument(metavar="[TRIGGER]", show_default=False, help="Only one run.")]
 
 

@@ -42,7 +42,10 @@ class SqlStore(Admitting):
         """One question that saves a sweeper many."""
         with self.lone():
             row = self.rows("pulse", {"now": self.time(self.given_now())})[0]
-        flags = {name: bool(row[name]) for name in ("shut", "aborts", "strays", "undecided", "tripped", "aborting", "releasing")}
+        flags = {
+            name: bool(row[name])
+            for name in ("shut", "aborts", "strays", "undecided", "tripped", "aborting", "releasing")
+        }
         return Pulse(row["overdue_in"], **flags)
 
     def beat(self, worker: int, stopping: bool = False) -> bool:

@@ -241,6 +241,25 @@ CREATE TABLE holdfast__firing (
     actor text NOT NULL
 );
 
+CREATE TABLE holdfast__held (
+    workflow text NOT NULL COLLATE pg_catalog."C",
+    run bigint NOT NULL,
+    id bigint NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    job_type text NOT NULL COLLATE pg_catalog."C"
+);
+
+CREATE TABLE holdfast__hold (
+    level text NOT NULL,
+    workflow text NOT NULL COLLATE pg_catalog."C",
+    trigger text NOT NULL COLLATE pg_catalog."C",
+    run bigint,
+    actor text NOT NULL,
+    hold_time timestamp with time zone NOT NULL,
+    releasing bigint,
+    CONSTRAINT holdfast__hold_level_check CHECK ((level = ANY (ARRAY['pick'::text, 'create'::text, 'submit'::text])))
+);
+
 CREATE SEQUENCE holdfast__job_id
     START WITH 1
     INCREMENT BY 1
@@ -656,6 +675,12 @@ ALTER TABLE ONLY holdfast__ended
 ALTER TABLE ONLY holdfast__firing
     ADD CONSTRAINT holdfast__firing_pkey PRIMARY KEY (schedule, count);
 
+ALTER TABLE ONLY holdfast__held
+    ADD CONSTRAINT holdfast__held_pkey PRIMARY KEY (workflow, run, id);
+
+ALTER TABLE ONLY holdfast__hold
+    ADD CONSTRAINT holdfast__hold_pkey PRIMARY KEY (level, workflow, trigger);
+
 ALTER TABLE ONLY holdfast__key
     ADD CONSTRAINT holdfast__key_pkey PRIMARY KEY (job_type, job_key);
 
@@ -747,6 +772,8 @@ CREATE INDEX holdfast__firing_job_idx ON holdfast__firing USING btree (job);
 
 CREATE UNIQUE INDEX holdfast__firing_schedule_time_idx ON holdfast__firing USING btree (schedule, "time") WHERE (actor = 'schedule'::text);
 
+CREATE INDEX holdfast__held_id_idx ON holdfast__held USING btree (id);
+
 CREATE INDEX holdfast__job_job_type_job_key_id_idx ON ONLY holdfast__job USING btree (job_type, job_key, id) WHERE (job_key IS NOT NULL);
 
 CREATE INDEX holdfast__lease_job_idx ON holdfast__lease USING btree (job) WHERE (job IS NOT NULL);
@@ -804,6 +831,9 @@ ALTER TABLE ONLY holdfast__bucket
 
 ALTER TABLE ONLY holdfast__firing
     ADD CONSTRAINT holdfast__firing_schedule_fkey FOREIGN KEY (schedule) REFERENCES holdfast__schedule(name) ON DELETE CASCADE;
+
+ALTER TABLE ONLY holdfast__hold
+    ADD CONSTRAINT holdfast__hold_run_fkey FOREIGN KEY (run) REFERENCES holdfast__run(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY holdfast__publication
     ADD CONSTRAINT holdfast__publication_run_fkey FOREIGN KEY (run) REFERENCES holdfast__run(id) ON DELETE CASCADE;

@@ -498,8 +498,7 @@ class SqliteStore(SqlStore):
             started, held = self._start(turn, want.queue, ids, stamp)
             if started or not held:
                 lease = self._lease(turn, want.queue, None, ids)
-                found = [Claimed(want.queue, lease, *started[job_id]) for job_id in ids_of(ids) if job_id in started]
-                claimed = claimed + found if claimed else found
+                claimed += [Claimed(want.queue, lease, *started[job_id]) for job_id in ids_of(ids) if job_id in started]
             if not held:
                 return claimed
             self.clear_line(want.queue)  # somebody holds them: look behind them

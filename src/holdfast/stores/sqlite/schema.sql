@@ -375,6 +375,28 @@ CREATE TABLE "holdfast__trigger" (
   primary key (workflow, trigger)
 ) strict;
 
+CREATE TABLE "holdfast__hold" (
+  level text not null check (level in ('pick', 'create', 'submit')),
+  workflow text not null,
+  trigger text not null,
+  run integer references "holdfast__run" on delete cascade, -- that the trigger made
+  actor text not null,
+  hold_time integer not null,
+  releasing integer, -- it is in force no more, and what it kept back is brought forward: the last run for which that is done
+  primary key (level, workflow, trigger)
+) strict, without rowid;
+
+CREATE TABLE "holdfast__held" (
+  workflow text not null,
+  run integer not null,
+  id integer not null,
+  queue text not null,
+  job_type text not null,
+  primary key (workflow, run, id)
+) strict, without rowid;
+
+CREATE INDEX "holdfast__held_id" on "holdfast__held" (id);
+
 CREATE TABLE "holdfast__token" (
   id integer primary key autoincrement,
   name text not null,
