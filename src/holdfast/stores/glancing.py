@@ -20,7 +20,6 @@ WINDOW = 10.0  # seconds over which rates are taken
 MOST_LEVELS = 100  # priorities of a queue, or types, whose first job is looked at
 LATELY = timedelta(hours=1)
 SLOWEST = 20  # running jobs that are shown
-
 COUNTED = ("waiting", "parked", "aside", "held")
 
 
