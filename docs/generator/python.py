@@ -12,8 +12,10 @@ from docs.generator import text
 from holdfast import compose, declare, testing
 from holdfast.clock import MovableClock
 from holdfast.jobs.breaker import Breaker
+from holdfast.jobs.routines import Routine
 from holdfast.jobs.schedules import Schedule
-from holdfast.stores.contract import FiringRow, ScheduleRow
+from holdfast.routines import RoutineTurn
+from holdfast.stores.contract import FiringRow, PartRow, RoutineRow, ScheduleRow
 from holdfast.worker.around import WrappedJob
 from holdfast.worker.handler import CurrentJob
 from holdfast.worker.worker import Worker
@@ -25,6 +27,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
     "Jobs": ("Job", "JobError", "Move", "Attempt", "LogLine", "Progress", "Explanation"),
     "Workflows": ("Workflow", "Task", "Run", "StepView", "TaskOfRun"),
     "Schedules": ("Schedule", "ScheduleRow", "FiringRow"),
+    "Routines": ("RoutineTurn", "Routine", "RoutineRow", "PartRow"),
     "In a handler": ("current_job", "CurrentJob", "WrappedJob", "Failed", "Retry", "Snooze", "GIVE_UP", "WAIT"),
     "Throttling a queue": ("share", "per_key", "rate", "ADMIT", "REFUSE", "Reschedule", "ThrottledJob"),
     "Delays between retries": ("NoDelay", "Fixed", "Linear", "Exponential", "Adaptive", "Breaker"),
@@ -59,6 +62,10 @@ MET: dict[str, Any] = {
     "Schedule": Schedule,
     "ScheduleRow": ScheduleRow,
     "FiringRow": FiringRow,
+    "RoutineTurn": RoutineTurn,
+    "Routine": Routine,
+    "RoutineRow": RoutineRow,
+    "PartRow": PartRow,
     "Breaker": Breaker,
 }
 
@@ -79,6 +86,7 @@ NO_CALL = {
     "Schedule",
     "ScheduleRow",
     "FiringRow",
+    *("RoutineTurn", "Routine", "RoutineRow", "PartRow"),
 }
 
 # What a name's own docstring leaves out.
@@ -95,6 +103,12 @@ NOTES = {
     "ScheduleRow": "What `app.schedules()` gives.",
     "ScheduleRow.name": "The schedule's name.",
     "FiringRow": "What `app.firings(name)` gives.",
+    "RoutineTurn": "See [run a routine](../guides/run-a-routine.md). It also has `routine` (the name), `index`, `scale` and `number`.",
+    "Routine": "Part of a `RoutineRow`.",
+    "Routine.job_type": "The type of its turns.",
+    "RoutineRow": "What `app.routines()` gives.",
+    "RoutineRow.name": "The routine's name.",
+    "PartRow": "Part of a `RoutineRow`.",
     "App.worker": "`settings` are the [worker's](settings.md#the-worker). `with` starts and stops it.",
     "App.run_worker": "`settings` as for `worker`.",
     "Queue": "Made by `app.queue(…)`.",
@@ -165,6 +179,17 @@ SCHEDULE_OPTIONS = {
     "misfire": 'What is done about times that were missed: `"skip"`, `"once"` or `"all"`.',
     "options": "Of the jobs, as for [using](#jobtypeusing): `job_key` (a template too), `priority`, `timeout`, `retries`, "
     "`throttle_factor`, `time_windows`, `on_duplicate`.",
+}
+ROUTINE_OPTIONS = {
+    "function": "The function, when the decorator is called with it.",
+    "every": "Seconds from the end of a turn to the next one of its part, or a timedelta.",
+    "name": "Letters, digits, `_`, `-` and `.`; without it the function's name.",
+    "scale": "How many parts it has, at most 1,000.",
+    "queue": "The queue of its turns.",
+    "keep": "How many ended turns are kept of each part.",
+    "retry": "How long a part waits after errors, where that is longer than `every`. None: `Exponential()`.",
+    "timeout": "Seconds for each turn. None: no limit.",
+    "options": "As for [job](#queuejob): `priority`, `throttle_factor`, `time_windows`, `on_crash`, `max_crashes`, `isolation`, `labels`.",
 }
 USING_OPTIONS = {
     "job_key": "At most one living job has this type and key.",
@@ -298,6 +323,8 @@ def one_member(owner: str, member: str, defined: Any) -> list[str]:
         parts.append(options(means, list(inspect.signature(defined).parameters)[1:], title))
     if title == "App.schedule":
         parts.append(options(SCHEDULE_OPTIONS, list(inspect.signature(defined).parameters)[1:], title))
+    if title == "App.routine":
+        parts.append(options(ROUTINE_OPTIONS, list(inspect.signature(defined).parameters)[1:], title))
     if title == "JobType.using":
         parts.append(options(USING_OPTIONS, [*declare.OPTIONS, "connection"], "using"))
     return parts

@@ -16,25 +16,38 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import structs
+from msgspec import UNSET, UnsetType, structs
 
 from holdfast.clock import EPOCH, Clock, monotonic, sleep
 from holdfast.compose import Run, Workflow, submission
 from holdfast.declare import JobType, Queue, new_job, number
 from holdfast.errors import Conflict, Invalid, NotFound
-from holdfast.jobs import holds, schedules, throttlers
+from holdfast.jobs import holds, routines, schedules, throttlers
 from holdfast.jobs import payload as payloads
+from holdfast.jobs import retry as retries_
 from holdfast.jobs.breaker import Breaker
 from holdfast.jobs.holds import Hold
 from holdfast.jobs.job import Answer, Attempt, Job, JobError, LogLine, Move, State
 from holdfast.jobs.names import check_job_type, check_name, check_table
 from holdfast.jobs.reasons import Explanation
+from holdfast.jobs.routines import Routine
 from holdfast.jobs.schedules import Schedule
 from holdfast.jobs.states import STATUS
 from holdfast.jobs.throttlers import Throttler, ThrottlerFunction
 from holdfast.on_demand import Worker, explain, in_thread, new_worker, read_definition, run_until_signal
+from holdfast.routines import called_with_turn
 from holdfast.stores.asking import Asking
-from holdfast.stores.contract import Filter, FiringRow, NewJob, QueueDeclared, ScheduleRow, Store, TypeRow, WorkerRow
+from holdfast.stores.contract import (
+    Filter,
+    FiringRow,
+    NewJob,
+    QueueDeclared,
+    RoutineRow,
+    ScheduleRow,
+    Store,
+    TypeRow,
+    WorkerRow,
+)
 from holdfast.stores.open import open_store
 from holdfast.version import VERSION
 from holdfast.worker.around import Around, check_around, wrapped
@@ -101,6 +114,7 @@ class App:
         self._workflows: dict[str, Workflow] = {}
         self._stored: dict[str, TypeRow] = {}
         self._schedules: dict[str, Schedule] = {}
+        self._routines: dict[str, Routine] = {}
         self._arounds: list[Around] = []
         self._lock = threading.RLock()
         self._store: Store | None = None
@@ -224,6 +238,39 @@ class App:
             options=options,
             payload_limit=self.payload_limit,
         )
+
+    def routine(
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        every: float | timedelta,
+        name: str | None = None,
+        scale: int = 1,
+        queue: str = "routines",
+        keep: int = routines.KEPT,
+        retry: retries_.Policy | None = None,
+        timeout: float | UnsetType | None = UNSET,
+        **options: Any,
+    ) -> Any:
+        """Make a function a routine: an endless loop over the cluster, in `scale` parts, each run by one worker at a time (F19).
+
+        The function is called with a `RoutineTurn` as its only argument, and again `every` seconds after it returned, for
+        ever. It is stored at the first connection; from then on workers that have it take turns.
+        """
+
+        def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+            named = name or str(getattr(function, "__name__", ""))
+            made = routines.make(named, scale=scale, every=every, keep=keep, policy=retry)
+            if named in self._routines:
+                raise Conflict(f"Routine `{named}` is declared twice in this app. Give one of them another name.")
+            declare = self.queue(queue).job
+            declare(name=made.job_type, timeout=timeout, retries=0, **options)(called_with_turn(function))
+            with self._lock:
+                self._routines[named] = made
+                self._registered = False
+            return function
+
+        return decorate if function is None else decorate(function)
 
     def around(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Wrap every attempt: a generator function that takes the job and yields once, while the handler runs.
@@ -366,6 +413,8 @@ class App:
         sound = [each.definition for each in self._workflows.values() if not problems(each.definition)]
         if sound:
             store.declare_workflows(sound)
+        if self._routines:
+            store.declare_routines(list(self._routines.values()))
         self._stored = dict(store.types())
         self._registered = True
 
@@ -548,6 +597,9 @@ class App:
             raise Conflict(
                 f"Job {old.id} is a task of workflow `{workflow}`; retry its run: app.workflow_run({workflow!r}, {trigger!r}).retry()."
             )
+        if old.job_type.startswith(routines.PREFIX) and old.job_key is not None:
+            name = old.job_type.removeprefix(routines.PREFIX)
+            raise Conflict(f"Job {old.id} is a turn of routine `{name}`, which goes on by itself; it is not retried.")
         names = ("job_type", "job_key", "priority", "timeout", "throttle_factor", "retries", "time_windows")
         declared = self.store.types().get(old.job_type)
         text = payloads.dump(old.payload, what="payload", limit=max(self.payload_limit, payloads.MAX_BYTES))
@@ -677,6 +729,24 @@ class App:
     def fire_schedule(self, schedule: str, *, actor: str = "app") -> Job:
         """Fire it now, apart from its times; the job that this made, or the living one with its key."""
         return self.store.fire_schedule(schedule, actor)
+
+    # Routines
+
+    def routines(self, *, removed: bool = False) -> Sequence[RoutineRow]:
+        """Every routine that is stored, by name, with its parts; with `removed` also those that an operator removed."""
+        return [row for row in self.store.routines() if removed or not row.removed]
+
+    def pause_routine(self, routine: str, *, actor: str = "app") -> RoutineRow:
+        """No turn of it begins until it is resumed, on any machine and over restarts; those that run end."""
+        return self.store.pause_routine(routine, True, actor)
+
+    def resume_routine(self, routine: str, *, actor: str = "app") -> RoutineRow:
+        """Let a paused or removed routine go on; a paused one goes on from its checkpoints."""
+        return self.store.pause_routine(routine, False, actor)
+
+    def remove_routine(self, routine: str, *, actor: str = "app") -> None:
+        """End a routine and forget its checkpoints. It stays removed, though code declares it, until it is resumed."""
+        self.store.remove_routine(routine, actor)
 
     # Working
 

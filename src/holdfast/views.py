@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.jobs.job import Attempt, Job, LogLine, Move
+from holdfast.jobs.job import Attempt, Job, LogLine, Move, Situation
 from holdfast.jobs.reasons import Explanation
 from holdfast.jobs.schedules import Schedule
 
@@ -103,6 +103,9 @@ SCHEDULE_STORED = (
     "update_time",
 )
 FIRING = ("schedule", "count", "time", "fire_time", "job", "duplicate", "actor")
+ROUTINE = ("name", "job_type", "every", "scale", "keep")
+ROUTINE_STORED = ("paused", "removed", "create_time", "update_time")
+PART = ("index", "turns", "failures", "next_time", "last_job", "last_end_time", "last_outcome", "error", "error_time")
 STATUSES = ("pending", "running", "failed", "completed", "dead")
 RUN = (
     "id",
@@ -203,6 +206,35 @@ def schedule(value: Schedule, row: Struct) -> Shape:
 def firing(row: Struct) -> Shape:
     """One firing of a schedule."""
     return _shape(row, FIRING)
+
+
+def routine(row: Any) -> Shape:
+    """A routine with its parts; `running` and `failing` count them."""
+    parts = [part(each) for each in row.parts]
+    counts = {
+        "running": sum(each["state"] == "running" for each in parts),
+        "failing": sum(each["failures"] > 0 for each in parts),
+        "turns": sum(each["turns"] for each in parts),
+    }
+    return _shape(row.routine, ROUTINE) | _shape(row, ROUTINE_STORED) | counts | {"parts": parts}
+
+
+def part(row: Any) -> Shape:
+    """A part of a routine: `running` while somebody has its turn, `waiting` for its time, or `idle` without a turn."""
+    turn = row.turn
+    began = turn is not None and turn.situation in (Situation.HELD, Situation.WAITING)
+    told = {
+        "state": "idle" if turn is None else "running" if began else "waiting",
+        "job": None if turn is None else turn.id,
+        "worker": turn.worker if began else None,
+        "checkpoint": row.checkpoint,
+    }
+    return _shape(row, PART) | told
+
+
+def text(value: Any) -> str:
+    """A value as JSON on a line."""
+    return msgspec.json.encode(value).decode()
 
 
 def _shape(value: Struct, names: tuple[str, ...], **stored_as: str) -> Shape:

@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast import App, Fixed, current_job
+from holdfast.routines import RoutineTurn
 
 ROOT = Path(__file__).parents[2]
 
 
-def make_app(url: str, name: str = "fleet", heartbeat: float = 0.5, lost_after: float = 2.0) -> App:
+def make_app(url: str, name: str = "fleet", heartbeat: float = 0.5, lost_after: float = 2.0, routine: str = "") -> App:
     """The same app in the test and in its workers."""
     app = App(url, name=name, heartbeat=heartbeat, lost_after=lost_after)
     queue = app.queue("work")
@@ -74,6 +75,17 @@ def make_app(url: str, name: str = "fleet", heartbeat: float = 0.5, lost_after: 
                 await asyncio.sleep(0.02)
         return found
 
+    if routine:
+
+        @app.routine(every=0.05, timeout=60)
+        async def walk(turn: RoutineTurn) -> object:
+            """Saves a checkpoint and waits for the file."""
+            found = turn.checkpoint
+            turn.checkpoint = {"turn": turn.number, "step": 1}
+            while not os.path.exists(routine):
+                await asyncio.sleep(0.02)
+            return {"found": found}
+
     return app
 
 
@@ -88,6 +100,7 @@ class Worker:
         concurrency: int = 1100,
         heartbeat: float = 0.5,
         lost_after: float = 2.0,
+        routine: str = "",
     ) -> None:
         self.log = log
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
@@ -100,6 +113,7 @@ class Worker:
             str(concurrency),
             str(heartbeat),
             str(lost_after),
+            routine,
         ]
         with log.open("ab") as output:
             self.process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=output, stderr=output)
@@ -141,8 +155,10 @@ def until(condition: Callable[[], object], timeout: float = 60, what: str = "") 
 
 
 if __name__ == "__main__":
-    url, name, concurrency, heartbeat, lost_after = sys.argv[1:]
+    url, name, concurrency, heartbeat, lost_after, routine = sys.argv[1:]
     import logging
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(name)s %(message)s")
-    make_app(url, name, float(heartbeat), float(lost_after)).run_worker(concurrency=int(concurrency), grace=5.0)
+    make_app(url, name, float(heartbeat), float(lost_after), routine).run_worker(
+        concurrency=int(concurrency), grace=5.0
+    )

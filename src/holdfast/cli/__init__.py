@@ -15,6 +15,7 @@ from holdfast.cli import (
     jobs,
     migrate,
     queues,
+    routines,
     schedules,
     serve,
     top,
@@ -49,6 +50,20 @@ def commands() -> typer.Typer:
     root = typer.Typer(
         help="Durable jobs on SQLite and PostgreSQL.", epilog=SETTINGS, add_completion=False, rich_markup_mode=None
     )
-    for noun in (worker, serve, jobs, queues, workflows, schedules, workers, top, archive, migrate, doctor, version):
+    for noun in (
+        worker,
+        serve,
+        jobs,
+        queues,
+        workflows,
+        schedules,
+        routines,
+        workers,
+        top,
+        archive,
+        migrate,
+        doctor,
+        version,
+    ):
         noun.add_to(root)
     return root

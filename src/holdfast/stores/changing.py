@@ -73,7 +73,7 @@ class Changing(Breaking):
                 lessons.learn(rules.policy, change, report.happening, now)
                 locked[report.job_id] = None
             changes.append(change)
-        self._end_rows(changes, now)
+        self._end_rows(reports, changes, now)
         self.keep_breakers(lessons.before, lessons.after)
         return changes
 
@@ -246,7 +246,7 @@ class Changing(Breaking):
             },
         )
 
-    def _end_rows(self, changes: Sequence[Change | None], now: datetime) -> None:
+    def _end_rows(self, reports: Sequence[Report], changes: Sequence[Change | None], now: datetime) -> None:
         """Note what became final, for the archiver and for the list of the dead."""
         ended: dict[str, list[int]] = {}
         for change in changes:
@@ -254,11 +254,18 @@ class Changing(Breaking):
                 ended.setdefault(change.row.queue, []).append(change.row.id)
                 if change.steps[-1].outcome is not Outcome.SUCCESS:
                     self.run("add_dead", {"now": self.time(now), "id": change.row.id, "queue": change.row.queue})
+        turns = self.ends_of_turns(reports, changes, now) if ended else set()
+        ended = {queue: [job for job in ids if job not in turns] for queue, ids in ended.items()} if turns else ended
         for queue, ids in ended.items():
-            self.run("note_ended", {"now": self.time(now), "queue": queue, "ids": self.pack(ids)})
+            if ids:
+                self.run("note_ended", {"now": self.time(now), "queue": queue, "ids": self.pack(ids)})
             if self.queue_row(queue).throttled:
                 self.announce([queue])  # an end makes room
         self.ends_of_tasks(changes)
+
+    def ends_of_turns(self, reports: Sequence[Report], changes: Sequence[Change | None], now: datetime) -> set[int]:
+        """Turns of routines are among what became final: the next ones are made. Written where routines are known."""
+        return set()
 
     def ends_of_tasks(self, changes: Iterable[Change | None]) -> None:
         """Tasks of workflows are among what became final: their runs go on. Written where runs are known."""

@@ -17,7 +17,8 @@ from holdfast.builds.build import Build, BuildStep, Telling
 from holdfast.jobs.breaker import Breaker
 from holdfast.jobs.facts import Facts
 from holdfast.jobs.holds import Hold, Level
-from holdfast.jobs.job import Answer, Attempt, Job, LogLine, Move, Progress
+from holdfast.jobs.job import Answer, Attempt, Job, JobError, LogLine, Move, Progress
+from holdfast.jobs.routines import Routine
 from holdfast.jobs.schedules import Schedule
 from holdfast.jobs.states import Change, Happening
 from holdfast.workflows.definition import Definition, StepDefinition
@@ -342,6 +343,37 @@ class Fired(Struct, frozen=True):
     told: tuple[str, ...] = ()  # sentences about what did not go as planned
 
 
+class PartRow(Struct, frozen=True):
+    """A part of a routine."""
+
+    index: int
+    turn: Job | None  # the living one; None: the routine is paused, or waits for turns of another scale to end
+    turns: int  # that have ended
+    failures: int  # of them in a row, up to now
+    next_time: datetime | None  # of its next turn
+    last_job: int | None
+    last_end_time: datetime | None
+    last_outcome: str | None
+    error: JobError | None  # the last one there was
+    error_time: datetime | None
+    checkpoint: Any  # what its turns saved last
+
+
+class RoutineRow(Struct, frozen=True):
+    """A routine as it is stored (F19)."""
+
+    routine: Routine
+    paused: bool
+    removed: bool  # by an operator
+    create_time: datetime
+    update_time: datetime
+    parts: tuple[PartRow, ...]
+
+    @property
+    def name(self) -> str:
+        return self.routine.name
+
+
 class Filter(Struct, frozen=True):
     """What `find` looks for; None means anything."""
 
@@ -624,6 +656,17 @@ class Store(Protocol):
     def fire_schedule(self, name: str, actor: str) -> Job: ...
 
     def fire_due(self) -> Fired: ...
+
+    # Routines
+    def declare_routines(self, routines: Sequence[Routine]) -> None: ...
+
+    def routines(self) -> Sequence[RoutineRow]: ...
+
+    def pause_routine(self, name: str, paused: bool, actor: str) -> RoutineRow: ...
+
+    def remove_routine(self, name: str, actor: str) -> None: ...
+
+    def revive_routines(self) -> int: ...
 
     # Workflows and their runs
     def declare_workflows(self, declared: Sequence[Definition]) -> None: ...

@@ -14,16 +14,16 @@ from holdfast.jobs.states import (
     Row,
     timeout_ends,
 )
-from holdfast.stores.archiving import Archiving
 from holdfast.stores.breaking import FULL, MARK
 from holdfast.stores.contract import (
     Report,
     TypeRow,
 )
+from holdfast.stores.looping import Looping
 from holdfast.stores.statements import BATCH, RowDict
 
 
-class Sweeping(Archiving):
+class Sweeping(Looping):
     """Adds the verbs that find what nobody looks after."""
 
     def lose(self, worker: int) -> int:

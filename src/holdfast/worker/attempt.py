@@ -11,7 +11,8 @@ from holdfast.jobs import payload
 from holdfast.jobs.job import JobError
 from holdfast.jobs.outcome import Failed, Retry, Snooze, Wait
 from holdfast.jobs.payload import storable
-from holdfast.jobs.states import Aborted, HandedBack, Lost, Raised, Snoozed, Waited
+from holdfast.jobs.routines import Turned
+from holdfast.jobs.states import Aborted, HandedBack, Lost, Raised, Snoozed, Succeeded, Waited
 from holdfast.stores.contract import Claimed, Done, Report
 from holdfast.workflows.task import Published
 
@@ -29,12 +30,19 @@ def returned(call: Claimed, value: Any, seconds: float) -> Done | Report:
         return _report(call, Waited(seconds, value.timeout if value.timeout is not UNSET else None, named))
     effects = None
     try:
-        if isinstance(value, Published):
+        if isinstance(value, Published | Turned):
             effects = payload.dump(value.effects, what="what the task publishes")
             value = value.value
-        return Done(call, seconds, None if value is None else payload.dump(value, what="result"), effects)
+        return succeeded(call, seconds, None if value is None else payload.dump(value, what="result"), effects)
     except Invalid as error:
         return _report(call, Raised(JobError("Invalid", str(error), "result"), None, seconds))
+
+
+def succeeded(call: Claimed, seconds: float, result: str | None, effects: str | None) -> Done | Report:
+    """Plain success, but for the turn of a routine: with its end the next one is made."""
+    if effects is not None and call.run is None:
+        return _report(call, Succeeded(result, seconds, effects))
+    return Done(call, seconds, result, effects)
 
 
 def raised(call: Claimed, error: BaseException, seconds: float) -> Report:

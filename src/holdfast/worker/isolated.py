@@ -215,5 +215,5 @@ def encode_end(end: End) -> bytes:
 def decode_end(reply: bytes, call: Claimed) -> End:
     happening = decode_happening(reply)
     if isinstance(happening, Succeeded):
-        return Done(call, happening.seconds or 0.0, happening.result, happening.effects)
+        return attempt.succeeded(call, happening.seconds or 0.0, happening.result, happening.effects)
     return Report(call.id, happening, call.attempt, call.job_type, call.lease)

@@ -195,6 +195,7 @@ class Sweeper(threading.Thread):
         self._restored_claims = self._claims()
         self._slice, found = self.store.restore(self._slice, SLICE, self._settings.forgotten_after)
         self._say(found, "Jobs that nobody would have found and that are in line again")
+        self._say(self.store.revive_routines(), "Parts of routines that had no turn and have one again")
 
     def archive(self) -> None:
         """What is old moves to the archive, and what is too old leaves it."""

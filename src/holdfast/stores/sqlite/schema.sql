@@ -236,6 +236,32 @@ CREATE INDEX "holdfast__firing_job" on "holdfast__firing" (job);
 
 CREATE INDEX "holdfast__firing_fire_time" on "holdfast__firing" (fire_time);
 
+CREATE TABLE "holdfast__routine" (
+  name text primary key,
+  definition text not null, -- as JSON
+  paused integer not null default 0,
+  removed integer not null default 0, -- by an operator, though code may still declare it
+  create_time integer not null,
+  update_time integer not null
+) strict, without rowid;
+
+CREATE TABLE "holdfast__part" (
+  routine text not null references "holdfast__routine",
+  part integer not null, -- from 0
+  job integer, -- its living turn; null: it waits for a resume, or for turns of another scale to end
+  scale integer, -- of that turn
+  turns integer not null default 0,
+  failures integer not null default 0, -- in a row
+  next_time integer, -- not before then
+  last_job integer,
+  last_end_time integer,
+  last_outcome text,
+  error text, -- the last one there was
+  error_time integer,
+  checkpoint text,
+  primary key (routine, part)
+) strict, without rowid;
+
 CREATE TABLE "holdfast__dead" (
   end_time integer not null,
   id integer not null,

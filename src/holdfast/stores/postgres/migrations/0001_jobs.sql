@@ -334,6 +334,34 @@ create unique index on {firing} (schedule, time) where actor = 'schedule';
 create index on {firing} (job);
 create index on {firing} (fire_time);
 
+-- Endless loops over the cluster (F19), as the code declares them and an operator left them.
+create table {routine} (
+  name text collate "C" primary key,
+  definition text not null, -- as JSON
+  paused boolean not null default false,
+  removed boolean not null default false, -- by an operator, though code may still declare it
+  create_time timestamptz not null,
+  update_time timestamptz not null
+);
+
+-- The parts of routines: the living turn of each, and what is kept from one turn to the next.
+create table {part} (
+  routine text collate "C" not null references {routine},
+  part int not null, -- from 0
+  job bigint, -- its living turn; null: it waits for a resume, or for turns of another scale to end
+  scale int, -- of that turn
+  turns bigint not null default 0,
+  failures int not null default 0, -- in a row
+  next_time timestamptz, -- not before then
+  last_job bigint,
+  last_end_time timestamptz,
+  last_outcome text,
+  error text, -- the last one there was
+  error_time timestamptz,
+  checkpoint text,
+  primary key (routine, part)
+);
+
 -- Jobs that ended otherwise than in success, for listing.
 create table {dead} (
   end_time timestamptz not null,

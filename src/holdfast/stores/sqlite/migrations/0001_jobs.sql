@@ -237,6 +237,34 @@ create unique index {firing_time} on {firing} (schedule, time) where actor = 'sc
 create index {firing_job} on {firing} (job);
 create index {firing_fire_time} on {firing} (fire_time);
 
+-- Endless loops over the cluster (F19), as the code declares them and an operator left them.
+create table {routine} (
+  name text primary key,
+  definition text not null, -- as JSON
+  paused integer not null default 0,
+  removed integer not null default 0, -- by an operator, though code may still declare it
+  create_time integer not null,
+  update_time integer not null
+) strict, without rowid;
+
+-- The parts of routines: the living turn of each, and what is kept from one turn to the next.
+create table {part} (
+  routine text not null references {routine},
+  part integer not null, -- from 0
+  job integer, -- its living turn; null: it waits for a resume, or for turns of another scale to end
+  scale integer, -- of that turn
+  turns integer not null default 0,
+  failures integer not null default 0, -- in a row
+  next_time integer, -- not before then
+  last_job integer,
+  last_end_time integer,
+  last_outcome text,
+  error text, -- the last one there was
+  error_time integer,
+  checkpoint text,
+  primary key (routine, part)
+) strict, without rowid;
+
 -- Jobs that ended otherwise than in success, for listing.
 create table {dead} (
   end_time integer not null,
