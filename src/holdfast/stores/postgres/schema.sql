@@ -363,6 +363,22 @@ CREATE TABLE holdfast__parked (
     closes_time timestamp with time zone
 );
 
+CREATE TABLE holdfast__part (
+    routine text NOT NULL COLLATE pg_catalog."C",
+    part integer NOT NULL,
+    job bigint,
+    scale integer,
+    turns bigint DEFAULT 0 NOT NULL,
+    failures integer DEFAULT 0 NOT NULL,
+    next_time timestamp with time zone,
+    last_job bigint,
+    last_end_time timestamp with time zone,
+    last_outcome text,
+    error text,
+    error_time timestamp with time zone,
+    checkpoint text
+);
+
 CREATE TABLE holdfast__publication (
     run bigint NOT NULL,
     number integer NOT NULL,
@@ -392,6 +408,15 @@ CREATE TABLE holdfast__ready (
     ready_time timestamp with time zone NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_cost_delay='0', vacuum_truncate=off);
+
+CREATE TABLE holdfast__routine (
+    name text NOT NULL COLLATE pg_catalog."C",
+    definition text NOT NULL,
+    paused boolean DEFAULT false NOT NULL,
+    removed boolean DEFAULT false NOT NULL,
+    create_time timestamp with time zone NOT NULL,
+    update_time timestamp with time zone NOT NULL
+);
 
 CREATE TABLE holdfast__run (
     id bigint NOT NULL,
@@ -693,6 +718,9 @@ ALTER TABLE ONLY holdfast__log
 ALTER TABLE ONLY holdfast__parked
     ADD CONSTRAINT holdfast__parked_pkey PRIMARY KEY (job_type, id);
 
+ALTER TABLE ONLY holdfast__part
+    ADD CONSTRAINT holdfast__part_pkey PRIMARY KEY (routine, part);
+
 ALTER TABLE ONLY holdfast__publication
     ADD CONSTRAINT holdfast__publication_pkey PRIMARY KEY (run, number);
 
@@ -701,6 +729,9 @@ ALTER TABLE ONLY holdfast__queue
 
 ALTER TABLE ONLY holdfast__ready
     ADD CONSTRAINT holdfast__ready_pkey PRIMARY KEY (queue, major, minor, id);
+
+ALTER TABLE ONLY holdfast__routine
+    ADD CONSTRAINT holdfast__routine_pkey PRIMARY KEY (name);
 
 ALTER TABLE ONLY holdfast__run
     ADD CONSTRAINT holdfast__run_pkey PRIMARY KEY (id);
@@ -834,6 +865,9 @@ ALTER TABLE ONLY holdfast__firing
 
 ALTER TABLE ONLY holdfast__hold
     ADD CONSTRAINT holdfast__hold_run_fkey FOREIGN KEY (run) REFERENCES holdfast__run(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY holdfast__part
+    ADD CONSTRAINT holdfast__part_routine_fkey FOREIGN KEY (routine) REFERENCES holdfast__routine(name);
 
 ALTER TABLE ONLY holdfast__publication
     ADD CONSTRAINT holdfast__publication_run_fkey FOREIGN KEY (run) REFERENCES holdfast__run(id) ON DELETE CASCADE;
