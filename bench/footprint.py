@@ -58,14 +58,15 @@ def idle(place: Place, seconds: float) -> Idle:
 def memory_per_job(place: Place, count: int) -> float:
     """Bytes of resident memory for each sleeping job in hand, all of them in hand at once."""
     url = place.fresh()
-    load(url, 1)
-    with workers(url, place.folder, count + 1, concurrency=count) as started:
+    load(url, count)  # which end at once, and leave the database's page cache as full as it gets
+    with workers(url, place.folder, count, concurrency=count) as started:
         marks = started[0].marks
         assert marks
-        wait_for(lambda: marks.begun() == 1, 20, "the worker runs a first job", started)
+        wait_for(lambda: marks.begun() == count, 60, "the worker has run as many jobs before", started)
+        time.sleep(0.5)
         before = started[0].memory()
         load(url, count, "sleeper", seconds=300)
-        wait_for(lambda: marks.begun() == count, 60, f"{count} jobs in hand", started, every=0.1)
+        wait_for(lambda: sum(bytes(marks.counts[:count])) == 2 * count, 60, f"{count} jobs in hand", started, every=0.1)
         time.sleep(0.5)
         found = (started[0].memory() - before) * 1e6 / count
         started[0].kill()
