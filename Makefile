@@ -9,13 +9,16 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 EXTRAS := dev
 
-.PHONY: help run test check docs claims bench bench-peers format clean
+.PHONY: help run tour test check docs claims bench bench-peers format clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(READY)  ## a tour on SQLite: jobs that succeed, are retried, fail, wait, and survive kill -9
+run: $(READY)  ## the demonstration: a worker, example jobs and the dashboard (ARGS="--for 20")
+	$(BIN)/holdfast demo $(ARGS)
+
+tour: $(READY)  ## a tour in the terminal: jobs that succeed, are retried, fail, wait, and survive kill -9
 	$(BIN)/python examples/tour.py $(ARGS)
 
 test: $(READY)  ## all tests, on both stores (PROCESSES=4, ARGS="-k abort")

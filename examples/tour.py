@@ -1,4 +1,4 @@
-"""A tour of Holdfast on SQLite, told in a quarter of a minute: `make run`.
+"""A tour of Holdfast on SQLite, told in a quarter of a minute: `make tour`.
 
 - Every line with a time is a move that the database recorded; the tour only reads them and prints them.
 - The same file is the program of the two worker processes of the last chapter, one of which is killed.

@@ -11,6 +11,7 @@ import typer
 
 from holdfast.cli import (
     archive,
+    demo,
     doctor,
     jobs,
     migrate,
@@ -51,6 +52,7 @@ def commands() -> typer.Typer:
         help="Durable jobs on SQLite and PostgreSQL.", epilog=SETTINGS, add_completion=False, rich_markup_mode=None
     )
     for noun in (
+        demo,
         worker,
         serve,
         jobs,

@@ -93,7 +93,11 @@ def tell(call: Call, app: App, listener: socket.socket) -> None:
 
 def run(asgi: ASGIApp, listener: socket.socket) -> None:
     """Answer requests until SIGTERM or Ctrl-C."""
-    config = uvicorn.Config(
+    uvicorn.Server(configured(asgi)).run(sockets=[listener])
+
+
+def configured(asgi: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
         asgi,
         log_level="warning",
         access_log=False,
@@ -102,4 +106,3 @@ def run(asgi: ASGIApp, listener: socket.socket) -> None:
         lifespan="on",
         timeout_graceful_shutdown=STREAMS_GET,
     )
-    uvicorn.Server(config).run(sockets=[listener])

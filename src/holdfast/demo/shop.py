@@ -12,16 +12,16 @@ from itertools import count
 from holdfast import WAIT, App, Failed, Fixed, current_job
 from holdfast.workflows.task import Task
 
-Sleep = Callable[[float], None]
+Sleep = Callable[[float], object]
 BIG, SMALL = (1600, 1200), (320, 240)
 COLOURS = {"ok": "\x1b[32m", "note": "\x1b[36m", "warn": "\x1b[33m", "end": "\x1b[0m"}
 logger = logging.getLogger("shop")
 logger.setLevel(logging.INFO)
 
 
-def make_shop(url: str, sleep: Sleep) -> App:
+def make_shop(url: str, sleep: Sleep, name: str | None = None) -> App:
     """The app. Handlers wait by `sleep`, so that a test need not."""
-    app = App(url, name="shop", heartbeat=2, lost_after=10)
+    app = App(url, name=name or "holdfast", heartbeat=2, lost_after=10)
     declare_mail(app, sleep)
     declare_payments(app, sleep)
     declare_pictures(app, sleep)

@@ -1,0 +1,128 @@
+"""What `holdfast demo` does: a database of its own, a worker, customers, and the dashboard over it all.
+
+It never touches a database that only the surroundings name: `--url` has to be given to use another than its own.
+"""
+
+import logging
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from holdfast.app import App
+from holdfast.cli import serving
+from holdfast.cli.command import Call
+from holdfast.cli.output import say
+from holdfast.config import Settings
+from holdfast.demo.customers import Customers
+from holdfast.demo.shop import make_shop
+from holdfast.errors import Invalid, Unavailable
+from holdfast.web.app import create
+
+CONCURRENCY = 8
+YOURS = """\
+from holdfast import App
+
+app = App({url!r}, name={name!r})
+mine = app.queue("mine")
+
+@mine.job
+def double(n: int) -> int:
+    return 2 * n
+
+with app.worker():
+    print(double.enqueue(n=21).unwrap(timeout=10))"""
+
+
+def run(call: Call, folder: Path | None, port: int | None, lasts: float | None) -> None:
+    """Until Ctrl-C, a signal, or the end of `lasts` seconds."""
+    if lasts is not None and not lasts > 0:
+        raise Invalid(f"--for {lasts:g}: give a number of seconds above 0.")
+    said = logging.StreamHandler(sys.stderr)
+    said.setLevel(logging.WARNING)  # what the jobs say belongs to their logs
+    logging.basicConfig(format=serving.FORM, handlers=[said])
+    url, over = call.url or database_in(folder), threading.Event()
+    app = make_shop(url, over.wait, call.instance)
+    with serving_at(port) as listener, app:
+        app.wait_for_store()
+        with busy(app, over), ends_well():
+            serving.tell(call, app, listener)
+            if not call.json:
+                say(
+                    f"\nA job of your own, beside these: save ten lines as mine.py and run them.\n\n{yours(app, url)}\n"
+                )
+                say("Ctrl-C ends the demonstration.")
+            serve(app, listener, lasts)
+    if not call.json:
+        say("The demonstration is over.")
+
+
+def database_in(folder: Path | None) -> str:
+    found = Path(tempfile.mkdtemp(prefix="holdfast-demo-")) if folder is None else folder.resolve()
+    try:
+        found.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Invalid(f"--folder {found}: {error.strerror}. Choose another.") from error
+    return f"sqlite:///{found}/demo.db"
+
+
+def yours(app: App, url: str) -> str:
+    return "\n".join(f"    {line}".rstrip() for line in YOURS.format(url=url, name=app.name).splitlines())
+
+
+def serving_at(port: int | None) -> socket.socket:
+    """The port that was asked for; else the usual one, or any that is free."""
+    try:
+        return serving.listening(Settings(serve_port=port))
+    except Unavailable:
+        if port is not None:
+            raise
+        return serving.listening(Settings(serve_port=0))
+
+
+@contextmanager
+def busy(app: App, over: threading.Event) -> Iterator[None]:
+    """A worker, and customers that give it something to do. At the end nobody waits for anything any more."""
+    customers = Customers(app)
+    with app.worker(concurrency=CONCURRENCY, name="demo"):
+        customers.start()
+        try:
+            yield
+        finally:
+            customers.stop()
+            over.set()
+
+
+@contextmanager
+def ends_well() -> Iterator[None]:
+    """A signal that the server has obeyed comes again when it is done: that is no error, and the worker stops next."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with suppress(KeyboardInterrupt):
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def serve(app: App, listener: socket.socket, lasts: float | None) -> None:
+    server = uvicorn.Server(serving.configured(create(app)))
+    timer = None if lasts is None else threading.Timer(lasts, _end, [server])
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    try:
+        server.run(sockets=[listener])
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+def _end(server: Any) -> None:
+    server.should_exit = True
