@@ -6,6 +6,7 @@ from docs.generator import text
 from holdfast.jobs.facts import MOST_BEFORE
 from holdfast.jobs.forecast import ENOUGH_ENDS, ENOUGH_SUCCESSES
 from holdfast.jobs.reasons import REASONS, Explanation, Reason
+from holdfast.workflows.reasons import STEP_REASONS, StepReason
 
 BLANKS = re.compile(r"\{\w+\}(\s*\{\w+\})*\.?")
 DETAILS = {
@@ -36,6 +37,10 @@ def page() -> str:
             f"A job in line starts after as many ends as it needs, at the speed of its queue: of the last {ENOUGH_ENDS} ends, or of all "
             f"since the job is due. Behind more than {MOST_BEFORE} jobs, and where anything but time and other jobs is in the way, there "
             "is none. It ends after the usual time of its type.\n",
+            "## Steps\n",
+            '`run.steps["calc"].explain()` and `holdfast workflows explain WORKFLOW TRIGGER [STEP]` answer for a step of a run with one '
+            "of these. The other reasons that hold stand in `details`, under `also`.\n",
+            text.table(("reason", "Step calc …", "means", "what to do"), steps()),
         ]
     )
 
@@ -44,6 +49,14 @@ def rows() -> list[tuple[str, str, str, str]]:
     text.exactly({str(reason): "" for reason in REASONS}, map(str, Reason), "Reason")
     return [
         (text.code(reason), BLANKS.sub("…", told.sentence), told.meaning, told.cure) for reason, told in REASONS.items()
+    ]
+
+
+def steps() -> list[tuple[str, str, str, str]]:
+    text.exactly({str(reason): "" for reason in STEP_REASONS}, map(str, StepReason), "StepReason")
+    return [
+        (text.code(reason), BLANKS.sub("…", told.sentence), told.meaning, told.cure)
+        for reason, told in STEP_REASONS.items()
     ]
 
 

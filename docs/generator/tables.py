@@ -14,8 +14,8 @@ END_OF_TYPE = re.compile(r" (COLLATE|NOT NULL|DEFAULT|GENERATED|PRIMARY KEY).*")
 PREFIX, QUEUE_TABLE = "holdfast__", "holdfast_work"
 ORDER = (
     "job", "queue", "type", "key", "ready", "aside", "bucket", "waiting", "parked", "undecided", "workflow",
-    "run", "publication", "step", "trigger", "hold", "held", "build", "delivery", "status", "schedule", "firing",
-    "routine", "part", "breaker", "lease", "worker",
+    "run", "publication", "step", "trigger", "run_archive", "step_archive", "leaving", "hold", "held",
+    "build", "delivery", "status", "schedule", "firing", "routine", "part", "breaker", "lease", "worker",
     "abort", "attempt", "log", "audit", "token", "dead", "ended", "archive", "sequence", "__holdfast_instance", "__holdfast_table",
 )  # fmt: skip
 

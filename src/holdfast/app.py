@@ -351,9 +351,11 @@ class App:
             raise NotFound(f"There is no workflow `{name}` in instance `{self.name}`.{nearest(name, list(stored))}")
         return Run(self, self.store.submit(submission(stored[name], trigger, params, **request)))
 
-    def workflow_runs(self, name: str | None = None, *, state: str | None = None, limit: int = 50) -> list[Run]:
-        """Runs, newest first."""
-        return [Run(self, row) for row in self.store.runs(name, state, None, limit)]
+    def workflow_runs(
+        self, name: str | None = None, *, state: str | None = None, limit: int = 50, archive: bool = False
+    ) -> list[Run]:
+        """Runs, newest first; with `archive` also those in the archive."""
+        return [Run(self, row) for row in self.store.runs(name, state, None, limit, archive)]
 
     @property
     def workflows(self) -> Mapping[str, Workflow]:

@@ -15,10 +15,12 @@ from holdfast.jobs import payload as payloads
 from holdfast.jobs import retry as retries_
 from holdfast.jobs.job import Job
 from holdfast.jobs.states import TASK_STATE
+from holdfast.on_demand import explain_step
 from holdfast.stores.contract import RunRow, RunStep, Store, Submission
 from holdfast.workflows import definition as definitions
 from holdfast.workflows import partition as partitions
 from holdfast.workflows.definition import Definition, StepDefinition
+from holdfast.workflows.reasons import StepExplanation
 from holdfast.workflows.states import STEP_STATES, WORKFLOW_STATES, StepState, TaskState, WorkflowState
 from holdfast.workflows.task import Published, Task, TaskContext
 
@@ -343,6 +345,11 @@ class StepView:
     def end_time(self) -> datetime | None:
         return self._step.end_time
 
+    def explain(self) -> StepExplanation:
+        """Why it is not done, or how it was done, as it is now (E1)."""
+        row, task = self._app.store.step_facts(self._run, self.name)
+        return explain_step(row, self.name, self._app.store.now(), task)
+
     def tasks(self, limit: int = 1000) -> list[TaskOfRun]:
         """Its tasks in the order they were made, each with the last job that ran it."""
         return [
@@ -404,6 +411,10 @@ class Run:
         return WORKFLOW_STATES[self.state].done
 
     @property
+    def archived(self) -> bool:
+        return self._row.archived
+
+    @property
     def row(self) -> RunRow:
         return self._row
 
@@ -428,6 +439,10 @@ class Run:
     def abort(self, *, actor: str = "app") -> "Run":
         """End everything of it that is not done (F16)."""
         return Run(self._app, self._app.store.abort_run(self.id, actor))
+
+    def archive(self, *, actor: str = "app") -> "Run":
+        """Move it to the archive now, with its jobs (F18); `Conflict` unless it is done."""
+        return Run(self._app, self._app.store.archive_run(self.id, actor))
 
     def delete(self, *, actor: str = "app") -> None:
         """Forget it; its trigger stays used. `Conflict` unless it is done."""

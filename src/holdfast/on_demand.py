@@ -4,16 +4,18 @@ Imports stand inside the functions here, and only here and where a database's dr
 """
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 from holdfast.clock import Clock
 from holdfast.jobs.facts import Facts
 from holdfast.jobs.reasons import Explanation
-from holdfast.stores.contract import Store
+from holdfast.stores.contract import RunRow, Store
 from holdfast.worker.handler import Handler
 from holdfast.worker.settings import WorkerSettings
 from holdfast.workflows.definition import Definition
+from holdfast.workflows.reasons import StepExplanation
 
 Answer = TypeVar("Answer")
 
@@ -68,6 +70,25 @@ def explain(facts: Facts) -> Explanation:
     from holdfast.jobs import explain as explaining
 
     return explaining.explain(facts)
+
+
+def explain_step(row: RunRow, step: str, now: datetime, task: Facts | None = None) -> StepExplanation:
+    """Why a step of a run is not done; `task`: its first task that is not."""
+    from holdfast.workflows import explain as explaining
+
+    stored = {each.counts.name: each for each in row.steps}
+    return explaining.explain(
+        explaining.StepFacts(
+            definition=row.definition,
+            rows={name: each.counts for name, each in stored.items()},
+            step=step,
+            now=now,
+            holds=row.holds,
+            items_job=stored[step].items_job,
+            aborted=row.aborted,
+            task="" if task is None else explain(task).text,
+        )
+    )
 
 
 def read_definition(path: str | Path) -> Definition:

@@ -120,9 +120,11 @@ RUN = (
     "create_time",
     "update_time",
     "end_time",
+    "archived",
 )
 STEP = ("state", "created", "undone", "succeeded", "failed", "errors", "all_created")
 STEP_TIMES = ("start_time", "end_time", "creation_held")
+STEP_EXPLANATION = ("step", "reason", "text", "details")
 HOLD = ("level", "workflow", "trigger", "actor", "hold_time")
 WORKER = (
     "id",
@@ -253,6 +255,11 @@ def run(row: Any) -> Shape:
     """A run of a workflow with its steps."""
     steps = {each.counts.name: run_step(each) for each in row.steps}
     return _shape(row, RUN) | {"holds": [hold(each) for each in row.holds], "steps": steps}
+
+
+def step_explanation(value: Struct) -> Shape:
+    """Why a step is not done."""
+    return _shape(value, STEP_EXPLANATION)
 
 
 def hold(value: Struct) -> Shape:

@@ -27,9 +27,10 @@ def ended(shop: App) -> list[int]:
 
 def test_what_is_old_moves_now_without_a_worker(cli: Call, shop: App, url: str, ended: list[int]) -> None:
     living = shop.enqueue("mail", "send", {"to": "cyd"})
-    assert cli("archive", "--url", url, "--json").json == {"moved": 0, "forgotten": 0}  # not a week old
+    nothing = {"moved": 0, "forgotten": 0, "runs_moved": 0, "runs_forgotten": 0}
+    assert cli("archive", "--url", url, "--json").json == nothing  # not a week old
     assert cli("archive", "--url", url, "--older-than", "1h").out == "Jobs moved to the archive: 0.\n"
-    assert cli("archive", "--url", url, "--older-than", "0", "--json").json == {"moved": 4, "forgotten": 0}
+    assert cli("archive", "--url", url, "--older-than", "0", "--json").json == {**nothing, "moved": 4}
 
     assert [job.id for job in shop.find()] == [living.id]
     assert [job.id for job in shop.find(archive=True)] == [living.id, *reversed(ended)]
@@ -186,3 +187,69 @@ def test_what_makes_no_sense_is_exit_code_two(cli: Call, shop: App, url: str, fl
     answer = cli("archive", "--url", url, *flags)
     assert (answer.code, answer.out) == (2, "")
     assert said in answer.err
+
+
+class TestRuns:
+    @pytest.fixture
+    def runs(self, shop: App) -> list[int]:
+        """Two runs of a workflow and one of another, all done."""
+        found = []
+        for name in ("report", "cleanup"):
+            shop.workflow(name).step(name="work", shards=2)(lambda task: task.index)
+        for name, trigger in (("report", "monday"), ("cleanup", "monday"), ("report", "tuesday")):
+            found.append(shop.workflows[name].submit(trigger, {"day": trigger}).id)
+        shop.run_until_idle()
+        return found
+
+    @pytest.mark.claim("F18")
+    def test_runs_move_with_their_jobs(self, cli: Call, shop: App, url: str, runs: list[int]) -> None:
+        said = cli("archive", "--url", url, "--older-than", "0").out
+        assert said == "Jobs moved to the archive: 6. Runs: 3.\n"
+        assert cli("workflows", "list", "--url", url, "--json").json == []
+        listed = cli("workflows", "list", "--url", url, "--archive", "--json").json
+        assert [(run["id"], run["archived"]) for run in listed] == [(run, True) for run in reversed(runs)]
+        assert cli("workflows", "show", "report", "monday", "--url", url, "--json").json == listed[2]
+        assert "SUCCESS (archived)" in cli("workflows", "show", "report", "monday", "--url", url).out
+        tasks = cli("workflows", "tasks", "report", "monday", "work", "--url", url, "--json").json
+        assert [(task["name"], task["state"], task["job"]["archived"]) for task in tasks] == [
+            ("work.shard-0", "SUCCESS", True),
+            ("work.shard-1", "SUCCESS", True),
+        ]
+        assert "work.shard-1" in cli("workflows", "tasks", "report", "monday", "work", "--url", url).out
+        assert cli("workflows", "tasks", "report", "monday", "wrok", "--url", url).code == 3
+
+    @pytest.mark.claim("F18")
+    def test_one_run_is_archived_by_hand(self, cli: Call, shop: App, url: str, runs: list[int]) -> None:
+        said = cli("workflows", "archive", "report", "monday", "--url", url).out
+        assert said == "Run `monday` of workflow `report` is in the archive.\n"
+        assert cli("workflows", "archive", "report", "monday", "--url", url).code == 4
+
+    @pytest.mark.claim("F18")
+    @pytest.mark.parametrize("format", ["jsonl", "parquet"])
+    def test_archived_runs_are_exported_with_their_steps(
+        self, cli: Call, shop: App, url: str, runs: list[int], tmp_path: Path, format: str
+    ) -> None:
+        if format == "parquet":
+            pytest.importorskip("pyarrow.parquet")
+        cli("archive", "--url", url, "--older-than", "0")
+        file = tmp_path / f"runs.{format}"
+        told = cli("archive", "--url", url, "--export", file, "--runs", "--workflow", "report").out
+        assert told == f"Runs written to {file}: 2.\n"
+        if format == "jsonl":
+            lines = [json.loads(line) for line in file.read_text().splitlines()]
+        else:
+            lines = pytest.importorskip("pyarrow.parquet").read_table(file).to_pylist()
+            lines = [{**line, **{name: json.loads(line[name]) for name in ("params", "steps")}} for line in lines]
+        assert [(line["trigger"], line["state"], line["progress"]) for line in lines] == [
+            ("monday", "SUCCESS", 1.0),
+            ("tuesday", "SUCCESS", 1.0),
+        ]
+        assert lines[0]["params"] == {"day": "monday"}
+        assert lines[0]["steps"]["work"]["succeeded"] == 2
+
+    @pytest.mark.claim("F18")
+    @pytest.mark.parametrize(
+        "flags", [("--runs",), ("--export", "-", "--workflow", "w"), ("--export", "-", "--runs", "--queue", "q")]
+    )
+    def test_flags_that_do_not_fit_are_refused(self, cli: Call, shop: App, url: str, flags: tuple[str, ...]) -> None:
+        assert cli("archive", "--url", url, *flags).code == 2

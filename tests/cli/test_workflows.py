@@ -62,3 +62,20 @@ def test_what_cannot_be_held_has_its_exit_code(
     shop.submit("report", "monday")
     answer = cli("workflows", *arguments, "--url", url)
     assert (answer.code, answer.out) == (code, "")
+
+
+@pytest.mark.claim("E1")
+def test_explain_tells_of_one_step_or_of_all_that_are_not_done(cli: Call, shop: App, url: str) -> None:
+    declare(shop)
+    shop.submit("report", "monday")
+    told = cli("workflows", "explain", "report", "monday", "--url", url, "--json").json
+    assert [(each["step"], each["reason"]) for each in told] == [("work", "tasks"), ("then", "after")]
+    one = cli("workflows", "explain", "report", "monday", "then", "--url", url, "--json").json
+    assert one == told[1]
+    said = cli("workflows", "explain", "report", "monday", "then", "--url", url).out
+    assert said == "after: Step `then` waits for step `work`, which is `READY`.\n"
+    assert "waits for step `work`, which is `READY`." in cli("workflows", "show", "report", "monday", "--url", url).out
+    assert cli("workflows", "explain", "report", "monday", "tehn", "--url", url).code == 3
+    shop.run_until_idle()
+    said = cli("workflows", "explain", "report", "monday", "--url", url).out
+    assert said == "Run `monday` of workflow `report` is done: `SUCCESS`.\n"

@@ -13,7 +13,8 @@ from holdfast.errors import Invalid
 
 AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|min|h|d)?")
 UNITS = {None: 1, "s": 1, "min": 60, "h": 3600, "d": 86400}
-OF_EXPORT = ("--job-type", "--queue", "--since", "--until", "--attempts")
+OF_EXPORT = ("--job-type", "--queue", "--since", "--until", "--attempts", "--runs", "--workflow")
+OF_JOBS = ("--job-type", "--queue", "--attempts")
 
 
 def add_to(root: typer.Typer) -> None:
@@ -46,17 +47,29 @@ def archive(
         str | None, typer.Option(metavar="TIME", help="With --export: only jobs that ended before.")
     ] = None,
     attempts: Annotated[bool, typer.Option("--attempts", help="With --export: every job with its attempts.")] = False,
+    runs: Annotated[
+        bool, typer.Option("--runs", help="With --export: runs of workflows with their steps, not jobs.")
+    ] = False,
+    workflow: Annotated[str | None, typer.Option(help="With --export --runs: only runs of this workflow.")] = None,
 ) -> None:
-    """Move jobs that ended a while ago to the archive, without waiting for a worker to do it; or export the archive."""
+    """Move what ended a while ago to the archive, without waiting for a worker to do it; or export the archive."""
     if export is None:
-        given = (job_type, queue, since, until, attempts or None)
+        given = (job_type, queue, since, until, attempts or None, runs or None, workflow)
         for flag in (flag for flag, value in zip(OF_EXPORT, given, strict=True) if value is not None):
             raise Invalid(f"{flag} says what to export. Add --export FILE, or leave it out.")
         _move(call, _seconds(older_than, "--older-than"), _seconds(keep, "--keep"))
         return
     for flag in (flag for flag, value in (("--older-than", older_than), ("--keep", keep)) if value is not None):
         raise Invalid(f"{flag} beside --export: exporting neither moves nor removes anything. Do one after the other.")
-    _export(call, export, job_type, queue, _time(since, "--since"), _time(until, "--until"), attempts)
+    times = _time(since, "--since"), _time(until, "--until")
+    if not runs:
+        if workflow is not None:
+            raise Invalid("--workflow says which runs to export. Add --runs, or leave it out.")
+        _export(call, export, job_type, queue, *times, attempts)
+        return
+    for flag in (flag for flag, value in zip(OF_JOBS, (job_type, queue, attempts or None), strict=True) if value):
+        raise Invalid(f"{flag} is about jobs, and --runs exports runs. Leave one of them out.")
+    _export_runs(call, export, workflow, *times)
 
 
 def _move(call: Call, older_than: float | None, keep: float | None) -> None:
@@ -71,14 +84,18 @@ def _move(call: Call, older_than: float | None, keep: float | None) -> None:
                 f"--keep {keep:g} s is shorter than the {after:g} s after which jobs are archived: both count from a job's end."
             )
         with counting("archived") as count:
+            runs = _all(lambda: app.store.archive_runs(after), lambda _: None)
             moved = _all(lambda: app.store.archive(after), count)
         with counting("let go of") as count:
             forgotten = 0 if limit is None else _all(lambda: app.store.forget(limit), count)
+            gone = 0 if limit is None else _all(lambda: app.store.forget_runs(limit), lambda _: None)
     if call.json:
-        say_json({"moved": moved, "forgotten": forgotten})
+        say_json({"moved": moved, "forgotten": forgotten, "runs_moved": runs, "runs_forgotten": gone})
         return
-    gone = "" if limit is None else f" Jobs let go of: {forgotten}."
-    say(f"Jobs moved to the archive: {moved}.{gone}")
+    told = [f"Jobs moved to the archive: {moved}.", f"Runs: {runs}." if runs else ""]
+    if limit is not None:
+        told += [f"Jobs let go of: {forgotten}.", f"Runs: {gone}." if gone else ""]
+    say(" ".join(filter(None, told)))
 
 
 def _all(lot: Callable[[], int], count: Callable[[int], None]) -> int:
@@ -98,12 +115,26 @@ def _export(call: Call, file: str, *wanted: Any) -> None:
     *filters, attempts = wanted
     with instance.existing(call.settings()) as app, counting("exported") as count:
         exported = exporting.export(app.store, file, ArchivePage(*filters), attempts, count)
-    if file == exporting.STANDARD_OUTPUT:
+    _tell_exported(call, "Jobs", file, exported)
+
+
+def _export_runs(call: Call, file: str, *wanted: Any) -> None:
+    from holdfast.cli import exporting, instance
+    from holdfast.cli.progress import counting
+    from holdfast.stores.contract import RunPage
+
+    with instance.existing(call.settings()) as app, counting("exported") as count:
+        exported = exporting.export_runs(app.store, file, RunPage(*wanted), count)
+    _tell_exported(call, "Runs", file, exported)
+
+
+def _tell_exported(call: Call, what: str, file: str, exported: int) -> None:
+    if file == "-":  # they are what standard output is for
         return
     if call.json:
         say_json({"exported": exported, "file": file})
     else:
-        say(f"Jobs written to {file}: {exported}.")
+        say(f"{what} written to {file}: {exported}.")
 
 
 def _seconds(text: str | None, flag: str) -> float | None:

@@ -16,24 +16,35 @@ from types import ModuleType
 from typing import Any, BinaryIO, Protocol
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from holdfast import views
 from holdfast.errors import HoldfastError, Invalid
-from holdfast.stores.contract import ArchivePage, Store
+from holdfast.stores.contract import ArchivePage, RunPage, Store
 
 STANDARD_OUTPUT = "-"
 PARQUET = ".parquet"
 encode = msgspec.json.Encoder().encode
 TIMES = tuple(name for name in views.JOB if name.endswith("_time") and name not in ("execution_time", "total_time"))
-WHOLE_NUMBERS = ("id", "attempt", "failures", "losses", "crashes", "retries", "retry_of")
-NUMBERS = ("priority", "timeout", "throttle_factor", "execution_time", "total_time")
-FLAGS = ("duplicate", "archived")
-JSON = ("payload", "result", "error", "progress", "attempts")  # a column of text, because their shape is the user's
+WHOLE_NUMBERS = ("id", "attempt", "failures", "losses", "crashes", "retries", "retry_of", "run")
+NUMBERS = ("priority", "timeout", "throttle_factor", "execution_time", "total_time", "progress")
+FLAGS = ("duplicate", "archived", "aborted")
+
+
+class Columns(Struct, frozen=True):
+    """What a line has; `json` are columns of text, because their shape is the user's."""
+
+    names: tuple[str, ...]
+    json: tuple[str, ...]
+
+
+JOBS = Columns(views.JOB, ("payload", "result", "error", "progress", "answer"))
+JOBS_WITH_ATTEMPTS = Columns((*JOBS.names, "attempts"), (*JOBS.json, "attempts"))
+RUNS = Columns((*views.RUN, "steps"), ("params", "ignore", "steps"))
 
 
 class Sink(Protocol):
-    """What takes the jobs of a page."""
+    """What takes the jobs or runs of a page."""
 
     def write(self, shapes: Sequence[views.Shape]) -> None: ...
 
@@ -42,9 +53,18 @@ class Sink(Protocol):
 
 def export(store: Store, file: str, page: ArchivePage, attempts: bool, count: Callable[[int], None]) -> int:
     """Write what the page says, and what follows it, to the file; how many jobs."""
+    return _write(file, JOBS_WITH_ATTEMPTS if attempts else JOBS, shapes_of(store, page, attempts), count)
+
+
+def export_runs(store: Store, file: str, page: RunPage, count: Callable[[int], None]) -> int:
+    """Write the archived runs that the page says, and those that follow, each with its steps; how many."""
+    return _write(file, RUNS, shapes_of_runs(store, page), count)
+
+
+def _write(file: str, columns: Columns, pages: Iterator[list[views.Shape]], count: Callable[[int], None]) -> int:
     written = 0
-    with opened(file, attempts) as sink:
-        for shapes in shapes_of(store, page, attempts):
+    with opened(file, columns) as sink:
+        for shapes in pages:
             sink.write(shapes)
             written += len(shapes)
             count(written)
@@ -63,9 +83,15 @@ def shapes_of(store: Store, page: ArchivePage, attempts: bool) -> Iterator[list[
         page = structs.replace(page, after=jobs[-1].id)
 
 
+def shapes_of_runs(store: Store, page: RunPage) -> Iterator[list[views.Shape]]:
+    while runs := store.archived_runs(page):
+        yield [{name: shape for name, shape in views.run(row).items() if name != "holds"} for row in runs]
+        page = structs.replace(page, after=runs[-1].id)
+
+
 @contextmanager
-def opened(file: str, attempts: bool) -> Iterator[Sink]:
-    """Where the jobs go. An error or an interruption leaves no file behind, and an older one as it was."""
+def opened(file: str, columns: Columns) -> Iterator[Sink]:
+    """Where they go. An error or an interruption leaves no file behind, and an older one as it was."""
     if file == STANDARD_OUTPUT:
         yield Lines(sys.stdout.buffer)
         return
@@ -77,7 +103,7 @@ def opened(file: str, attempts: bool) -> Iterator[Sink]:
         raise Invalid(f"--export: {file} cannot be written: {error.strerror}. Choose another file.") from error
     try:
         with stream:
-            sink: Sink = Lines(stream) if pyarrow is None else Parquet(pyarrow, stream, attempts)
+            sink: Sink = Lines(stream) if pyarrow is None else Parquet(pyarrow, stream, columns)
             yield sink
             sink.close()
             stream.flush()
@@ -105,7 +131,7 @@ def _pyarrow() -> ModuleType:
 
 
 class Lines:
-    """A line of JSON for each job."""
+    """A line of JSON for each."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -119,15 +145,16 @@ class Lines:
 
 
 class Parquet:
-    """A column for each name of a job; what is JSON is text in it."""
+    """A column for each name; what is JSON is text in it."""
 
-    def __init__(self, pyarrow: Any, stream: BinaryIO, attempts: bool) -> None:
-        self._pyarrow = pyarrow
-        names = (*views.JOB, "attempts") if attempts else views.JOB
-        self._schema = pyarrow.schema([(name, self._type(name)) for name in names])
+    def __init__(self, pyarrow: Any, stream: BinaryIO, columns: Columns) -> None:
+        self._pyarrow, self._columns = pyarrow, columns
+        self._schema = pyarrow.schema([(name, self._type(name)) for name in columns.names])
         self._writer = pyarrow.parquet.ParquetWriter(stream, self._schema, compression="zstd")
 
     def _type(self, name: str) -> Any:
+        if name in self._columns.json:
+            return self._pyarrow.string()
         if name in TIMES:
             return self._pyarrow.timestamp("us", tz="UTC")
         if name in WHOLE_NUMBERS:
@@ -139,17 +166,16 @@ class Parquet:
         return self._pyarrow.list_(self._pyarrow.string()) if name == "time_windows" else self._pyarrow.string()
 
     def write(self, shapes: Sequence[views.Shape]) -> None:
-        columns = [[_cell(name, shape[name]) for shape in shapes] for name in self._schema.names]
+        columns = [[self._cell(name, shape[name]) for shape in shapes] for name in self._schema.names]
         arrays = [self._pyarrow.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
         self._writer.write_batch(self._pyarrow.record_batch(arrays, schema=self._schema))
 
+    def _cell(self, name: str, value: Any) -> Any:
+        if value is None:
+            return None
+        if name in self._columns.json:
+            return encode(value).decode()
+        return datetime.fromisoformat(value) if name in TIMES else value
+
     def close(self) -> None:
         self._writer.close()
-
-
-def _cell(name: str, value: Any) -> Any:
-    if value is None:
-        return None
-    if name in TIMES:
-        return datetime.fromisoformat(value)
-    return encode(value).decode() if name in JSON else value

@@ -13,8 +13,9 @@ from holdfast.app import App
 from holdfast.cli import tables
 from holdfast.cli.output import say_json, visible
 from holdfast.clock import sleep
-from holdfast.compose import Run, StepView
+from holdfast.compose import Run, StepView, TaskOfRun
 from holdfast.jobs.holds import WORDS, Hold
+from holdfast.on_demand import explain_step
 from holdfast.workflows.graph import in_order
 from holdfast.workflows.partition import count
 
@@ -62,7 +63,8 @@ def holds(held: Sequence[Hold]) -> Sequence[RenderableType]:
 
 def blocks(run: Run, now: datetime) -> Sequence[RenderableType]:
     """Who it is, and its steps."""
-    state = Text.assemble(coloured(run.state), " (aborted)" if run.aborted else "")
+    more = [word for word, holds_ in (("aborted", run.aborted), ("archived", run.archived)) if holds_]
+    state = Text.assemble(coloured(run.state), f" ({', '.join(more)})" if more else "")
     about: list[tuple[str, str | Text]] = [
         ("workflow", run.name),
         ("trigger", run.trigger),
@@ -84,8 +86,27 @@ def steps_table(run: Run, now: datetime) -> Table:
         done = step.created - step.undone
         share = bar(done / total if total else float(step.done))
         behind = ", ".join(after[name]) or (f"phase {declared[name].phase}" if declared[name].phase else "")
-        rows.append([name, coloured(step.state), tasks_of(step, total), share, time_of(step, now), behind])
-    return tables.listing(("step", "state", "tasks", "", "time", "after"), rows, right=("tasks",), spare=("after",))
+        why = "" if step.done else explain_step(run.row, name, now).text.removeprefix(f"Step `{name}` ")
+        rows.append([name, coloured(step.state), tasks_of(step, total), share, time_of(step, now), behind, why])
+    headers = ("step", "state", "tasks", "", "time", "after", "why")
+    return tables.listing(headers, rows, right=("tasks",), spare=("after", "why"))
+
+
+def tasks_table(tasks: Sequence[TaskOfRun]) -> Table:
+    """A line for each task."""
+    rows: list[list[str | Text]] = [
+        [
+            task.name,
+            coloured(task.state),
+            str(task.job.id),
+            task.job.status,
+            str(task.job.attempt),
+            str(task.job.error or ""),
+        ]
+        for task in tasks
+    ]
+    headers = ("task", "state", "job", "status", "attempts", "error")
+    return tables.listing(headers, rows, right=("job", "attempts"), whole=("task",))
 
 
 def total_of(run: Run, name: str) -> int | None:

@@ -1,4 +1,4 @@
-"""`holdfast workflows`: runs of workflows: look at them, submit, retry, abort, hold and delete them, watch one live."""
+"""`holdfast workflows`: runs of workflows: look at them, submit, retry, abort, hold, archive and delete them, watch one live."""
 
 from typing import Annotated, Any
 
@@ -8,8 +8,9 @@ from holdfast import views
 from holdfast.cli.command import Call, Function, noun
 from holdfast.cli.jobs import read_json
 from holdfast.cli.output import say, say_json
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, NotFound
 from holdfast.jobs.holds import WORDS, Level, scope_words
+from holdfast.workflows.definition import nearest
 from holdfast.workflows.states import WorkflowState
 
 Name = Annotated[str, typer.Argument(metavar="WORKFLOW", show_default=False)]
@@ -28,16 +29,19 @@ def add_to(root: typer.Typer) -> None:
     verbs: dict[str, Function] = {
         "list": list_,
         "show": show,
+        "tasks": tasks,
+        "explain": explain,
         "submit": submit,
         "retry": retry,
         "abort": abort,
         "hold": hold,
         "release": release,
         "holds": holds,
+        "archive": archive,
         "delete": delete,
         "watch": watch,
     }
-    noun(root, "workflows", "Workflows: submit runs, look at them, retry, abort, hold and delete them.", verbs)
+    noun(root, "workflows", "Workflows: submit runs, look at them, retry, abort, hold, archive and delete them.", verbs)
 
 
 def list_(
@@ -45,12 +49,13 @@ def list_(
     workflow: Annotated[str | None, typer.Option(help="Only runs of this workflow.")] = None,
     state: Annotated[WorkflowState | None, typer.Option(help="Only runs in this state.")] = None,
     limit: Annotated[int, typer.Option(help="At most so many.")] = 50,
+    archive: Annotated[bool, typer.Option("--archive", help="Also those in the archive.")] = False,
 ) -> None:
     """Runs, the newest first."""
     from holdfast.cli import instance, run_page, tables
 
     with instance.existing(call.settings()) as app:
-        found, held = app.workflow_runs(workflow, state=state, limit=limit), app.holds()
+        found, held = app.workflow_runs(workflow, state=state, limit=limit, archive=archive), app.holds()
     if call.json:
         say_json([views.run(run.row) for run in found])
         return
@@ -67,6 +72,57 @@ def show(call: Call, workflow: Name, trigger: Trigger) -> None:
         say_json(views.run(run.row))
     else:
         tables.show(*run_page.blocks(run, now))
+
+
+def tasks(
+    call: Call,
+    workflow: Name,
+    trigger: Trigger,
+    step: Annotated[str, typer.Argument(metavar="STEP", show_default=False)],
+    limit: Annotated[int, typer.Option(help="At most so many.")] = 50,
+) -> None:
+    """The tasks of a step in the order they were made, each with the last job that ran it."""
+    from holdfast.cli import instance, run_page, tables
+
+    with instance.existing(call.settings()) as app:
+        found = _step(app.workflow_run(workflow, trigger), step).tasks(limit)
+    if call.json:
+        say_json([{"name": task.name, "state": task.state, "job": views.job(task.job)} for task in found])
+    else:
+        tables.show(run_page.tasks_table(found), empty="There are no such tasks.")
+
+
+def explain(
+    call: Call,
+    workflow: Name,
+    trigger: Trigger,
+    step: Annotated[
+        str | None, typer.Argument(metavar="[STEP]", show_default=False, help="Else: all not done.")
+    ] = None,
+) -> None:
+    """Why a step is not done, or with no STEP every step that is not."""
+    from holdfast.cli import instance
+
+    with instance.existing(call.settings()) as app:
+        run = app.workflow_run(workflow, trigger)
+        steps = [each for each in run.steps.values() if not each.done] if step is None else [_step(run, step)]
+        found = [each.explain() for each in steps]
+    if call.json:
+        shapes = [views.step_explanation(each) for each in found]
+        say_json(shapes if step is None else shapes[0])
+        return
+    for each in found:
+        say(f"{each.reason}: {each.text}")
+        for other in each.details["also"]:
+            say(f"also {other['reason']}: {other['text']}")
+    if not found:
+        say(f"Run `{trigger}` of workflow `{workflow}` is done: `{run.state}`.")
+
+
+def _step(run: Any, step: str) -> Any:
+    if step not in run.steps:
+        raise NotFound(f"Workflow `{run.name}` has no step `{step}`.{nearest(step, list(run.steps))}")
+    return run.steps[step]
 
 
 def submit(
@@ -143,6 +199,15 @@ def holds(call: Call) -> None:
         tables.show(*run_page.holds(held))
     else:
         say("Nothing is held.")
+
+
+def archive(call: Call, workflow: Name, trigger: Trigger) -> None:
+    """Move a run that is done to the archive now, with its jobs. A SUCCESS goes there by itself after a while."""
+    from holdfast.cli import instance
+
+    with instance.existing(call.settings()) as app:
+        run = app.workflow_run(workflow, trigger).archive(actor=instance.actor())
+    _tell(call, run, "is in the archive")
 
 
 def delete(call: Call, workflow: Name, trigger: Trigger) -> None:

@@ -27,6 +27,7 @@ OBSTACLES: Sequence[Callable[[Facts], Finding | None]] = (
     obstacles.retry_handler,
     obstacles.time,
     obstacles.paused,
+    obstacles.on_hold,
     obstacles.no_worker,
     obstacles.breaker,
     throttled,

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from holdfast.jobs import wording
 from holdfast.jobs.breaker import Breaker
+from holdfast.jobs.holds import Hold
 from holdfast.jobs.job import Attempt, AttemptEnd, Job
 from holdfast.jobs.throttle import Candidate, Usage
 
@@ -54,6 +55,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     paused: bool = False
     pause_time: datetime | None = None
     paused_by: str | None = None
+    holds: tuple[Hold, ...] = ()  # that keep it, a task, from starting
     usage: Usage | None = None  # of the limit and the throttler of its queue; None: it has neither
     pool: str | None = None  # that the throttler counts it in
     users: tuple[int, ...] = ()  # jobs that use the limit, or its pool; the first of them

@@ -87,6 +87,14 @@ def paused(facts: Facts) -> Finding | None:
     return Finding(Reason.PAUSED, None, details, {"since": since})
 
 
+def on_hold(facts: Facts) -> Finding | None:
+    """The oldest hold that covers it; it may start when all are released."""
+    if not facts.holds:
+        return None
+    first, *others = ({**structs.asdict(hold), "scope": hold.scope, "release": hold.release} for hold in facts.holds)
+    return Finding(Reason.ON_HOLD, None, {**first, "other_holds": others})
+
+
 def no_worker(facts: Facts) -> Finding | None:
     """Which of the things that a worker needs none of the living has."""
     job, living = facts.job, facts.workers

@@ -24,6 +24,7 @@ class Reason(StrEnum):
     RETRY_HANDLER = "retry_handler"
     SNOOZED = "snoozed"
     PAUSED = "paused"
+    ON_HOLD = "on_hold"
     NO_WORKER = "no_worker"
     BREAKER_OPEN = "breaker_open"
     FACTOR_ABOVE_LIMIT = "factor_above_limit"
@@ -113,6 +114,11 @@ REASONS: Mapping[Reason, Told] = MappingProxyType(
             "stands in queue `{queue}`, which is paused{since}.",
             "An operator paused its queue.",
             "`holdfast queues resume QUEUE`.",
+        ),
+        Reason.ON_HOLD: Told(
+            "may not start: it is held by {actor}, who holds `{level}` of {scope} since {hold_time}.",
+            "Somebody keeps the tasks of its run, of its workflow or of all workflows from starting.",
+            "`holdfast workflows release pick …`, as the answer's `release` says.",
         ),
         Reason.NO_WORKER: Told(
             "waits for a worker: {why}.",

@@ -398,6 +398,16 @@ class ArchivePage(Struct, frozen=True):
     limit: int = 1000
 
 
+class RunPage(Struct, frozen=True):
+    """Which part of the archived runs to read; None means anything."""
+
+    workflow: str | None = None
+    since: datetime | None = None  # of the end, and with it
+    until: datetime | None = None  # of the end, and without it
+    after: int = 0
+    limit: int = 1000
+
+
 class News(Enum):
     """What a watch has heard of."""
 
@@ -479,6 +489,7 @@ class RunRow(Struct, frozen=True):
     end_time: datetime | None
     steps: tuple[RunStep, ...]
     holds: tuple[Hold, ...] = ()  # that it is kept back by
+    archived: bool = False
 
     @property
     def title(self) -> str:
@@ -632,6 +643,8 @@ class Store(Protocol):
 
     def facts(self, job_id: int) -> Facts: ...
 
+    def step_facts(self, run: int, step: str) -> tuple[RunRow, Facts | None]: ...
+
     def report(self, reports: Sequence[Report]) -> Sequence[Change | None]: ...
 
     def abort(self, job_id: int, actor: str) -> Job: ...
@@ -684,7 +697,12 @@ class Store(Protocol):
     def step_of_run(self, run: int, step: str, publication: int | None = None) -> StepOfRun: ...
 
     def runs(
-        self, workflow: str | None = None, state: str | None = None, before: int | None = None, limit: int = 50
+        self,
+        workflow: str | None = None,
+        state: str | None = None,
+        before: int | None = None,
+        limit: int = 50,
+        archive: bool = False,
     ) -> Sequence[RunRow]: ...
 
     def tasks(self, run: int, step: str, after: int = 0, limit: int = 1000) -> Sequence[Job]: ...
@@ -700,6 +718,8 @@ class Store(Protocol):
     def abort_tasks(self, run: int, actor: str) -> int: ...
 
     def go_on_aborting(self) -> int: ...
+
+    def archive_run(self, run: int, actor: str) -> RunRow: ...
 
     def delete_run(self, run: int, actor: str) -> None: ...
 
@@ -818,5 +838,11 @@ class Store(Protocol):
     def attempts_of(self, jobs: Sequence[Job]) -> Mapping[int, Sequence[Attempt]]: ...
 
     def forget(self, older_than: float, limit: int = 10_000) -> int: ...
+
+    def archive_runs(self, older_than: float, limit: int = 100) -> int: ...
+
+    def archived_runs(self, wanted: RunPage) -> Sequence[RunRow]: ...
+
+    def forget_runs(self, older_than: float, limit: int = 1000) -> int: ...
 
     def tidy(self) -> str | None: ...

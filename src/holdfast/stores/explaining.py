@@ -5,6 +5,7 @@ from typing import Any
 
 from holdfast.jobs import throttlers
 from holdfast.jobs.facts import MOST_BEFORE, MOST_DETAILED, Facts, Place, WorkerSeen
+from holdfast.jobs.holds import Level
 from holdfast.jobs.job import Job, Situation
 from holdfast.jobs.throttle import Candidate, Usage
 from holdfast.jobs.throttlers import Throttler
@@ -17,8 +18,9 @@ from holdfast.stores.claiming import (
     pool_in,
     read_throttler,
 )
-from holdfast.stores.contract import QueueRow, TypeRow
+from holdfast.stores.contract import QueueRow, RunRow, TypeRow
 from holdfast.stores.statements import RowDict, decode_words
+from holdfast.workflows.plan import STARTED
 
 MOST_USERS = 1000  # jobs that use a limit, of which the first are named
 MOST_LEASES = 2000  # batches in the hands of workers, the newest
@@ -47,6 +49,15 @@ class Explaining(Claiming):
                 facts |= self._living_facts(job)
             return Facts(**facts)
 
+    def step_facts(self, run: int, step: str) -> tuple[RunRow, Facts | None]:
+        """A run, and the facts of the first task of a step that is not done, in one snapshot."""
+        with self.work(write=False):
+            self.run("one_snapshot")
+            row = self._run_by_id(run)
+            counts = next((each.counts for each in row.steps if each.counts.name == step), None)
+            first = self.first_undone(row, step) if counts is not None and counts.state in STARTED else None
+            return row, None if first is None else self.facts(first)
+
     def _retried_as(self, job: Job) -> int | None:
         for row in self.rows("last_retry_by_hand", {"job": job.id}):
             return int(row["detail"].removeprefix("job "))
@@ -66,6 +77,9 @@ class Explaining(Claiming):
         workers = self._workers_seen()
         facts |= {"workers": workers, "breaker": self._breaker(job.job_type)}
         facts |= self._queue_facts(queue)
+        if job.run is not None:
+            held = self.holds_of(job.job_type.partition(".")[0], job.run)
+            facts["holds"] = tuple(hold for hold in held if hold.level is Level.PICK)
         if queue.throttled:
             facts |= self._throttle_facts(job, queue)
         return facts | self._line_facts(job, queue, workers, facts.get("usage"))

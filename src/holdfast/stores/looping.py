@@ -19,8 +19,8 @@ from holdfast.jobs import routines as rules
 from holdfast.jobs.job import Outcome, Situation, State
 from holdfast.jobs.routines import Routine, TurnEnd
 from holdfast.jobs.states import Aborted, Change, Row, Succeeded
-from holdfast.stores.archiving import Archiving
 from holdfast.stores.contract import NewJob, News, PartRow, Report, RoutineRow, TypeRow
+from holdfast.stores.run_archive import RunArchive
 from holdfast.stores.statements import BATCH, RowDict, decode_any, encode_json, error_of
 
 encode_routine = msgspec.json.Encoder(order="deterministic").encode
@@ -28,7 +28,7 @@ decode_routine = msgspec.json.Decoder(Routine).decode
 decode_effects = msgspec.json.Decoder(dict[str, float | None]).decode
 
 
-class Looping(Archiving):
+class Looping(RunArchive):
     """Adds the verbs about routines."""
 
     def declare_routines(self, routines: Sequence[Routine]) -> None:

@@ -75,32 +75,48 @@ class Running(Holding):
     # Looking
 
     def run_of(self, workflow: str, trigger: str) -> RunRow:
+        """The run that a trigger made, also an archived one."""
         with self.work(write=False):
-            for row in self.rows("run_of", {"workflow": workflow, "trigger": trigger}):
-                return self._run_row(row)
-            return self._no_run(workflow, trigger)
+            found = self._found("run_of", {"workflow": workflow, "trigger": trigger})
+            return self._no_run(workflow, trigger) if found is None else found
 
     def run_by_id(self, run: int) -> RunRow:
         with self.work(write=False):
             return self._run_by_id(run)
 
     def _run_by_id(self, run: int) -> RunRow:
-        for row in self.rows("run", {"id": run}):
-            return self._run_row(row)
-        raise NotFound(f"There is no run {run} in instance `{self.instance}`.")
+        found = self._found("run", {"id": run})
+        if found is None:
+            raise NotFound(f"There is no run {run} in instance `{self.instance}`.")
+        return found
+
+    def _found(self, name: str, params: Mapping[str, Any]) -> RunRow | None:
+        """Among the live runs, else in the archive."""
+        for where in (name, f"archived_{name}"):
+            for row in self.rows(where, params):
+                return self._run_row(row)
+        return None
 
     def runs(
-        self, workflow: str | None = None, state: str | None = None, before: int | None = None, limit: int = 50
+        self,
+        workflow: str | None = None,
+        state: str | None = None,
+        before: int | None = None,
+        limit: int = 50,
+        archive: bool = False,
     ) -> Sequence[RunRow]:
-        """Newest first."""
+        """Newest first; with `archive` also those in the archive."""
         with self.work(write=False):
             params = {"workflow": workflow, "state": state, "before": before, "limit": limit}
-            return [self._run_row(row) for row in self.rows("runs", params)]
+            rows = self.rows("runs", params)
+            if archive:
+                rows = sorted([*rows, *self.rows("archived_runs", params)], key=lambda row: -row["id"])[:limit]
+            return [self._run_row(row) for row in rows]
 
     def run_state(self, run: int) -> WorkflowState:
         """For those who wait: without its steps."""
         with self.lone():
-            for row in self.rows("run_head", {"id": run}):
+            for row in self.rows("run_head", {"id": run}) or self.rows("archived_run", {"id": run}):
                 return WorkflowState(row["state"])
         raise NotFound(f"There is no run {run} in instance `{self.instance}`.")
 
@@ -144,14 +160,20 @@ class Running(Holding):
         """The jobs of a step's tasks, in the order they were made; of a task that was retried the last one."""
         with self.work(write=False):
             row = self._run_by_id(run)
-            params = {"job_type": f"{row.workflow}.{step}", "run": run, "after": after, "limit": limit}
+            params = {
+                "job_type": f"{row.workflow}.{step}",
+                "after": after,
+                "limit": limit,
+                **_keys_of(run, row.trigger),
+            }
             found = [self.job_of(each) for name in ("tasks", "archived_tasks") for each in self.rows(name, params)]
         last = {job.job_key: job for job in sorted(found, key=lambda job: job.id)}
         items = f"{row.trigger}:{step}.items"
         return sorted((job for key, job in last.items() if key != items), key=lambda job: job.id)[:limit]
 
     def _run_row(self, row: RowDict) -> RunRow:
-        steps = tuple(self._run_step(each) for each in self.rows("steps", {"run": row["id"]}))
+        archived = "archive_time" in row
+        steps = self.rows("archived_steps" if archived else "steps", {"run": row["id"]})
         return RunRow(
             id=row["id"],
             workflow=row["workflow"],
@@ -169,8 +191,9 @@ class Running(Holding):
             create_time=self._known(row["create_time"]),
             update_time=self._known(row["update_time"]),
             end_time=self.moment(row["end_time"]),
-            steps=steps,
-            holds=self.holds_of(row["workflow"], row["id"]),
+            steps=tuple(map(self._run_step, steps)),
+            holds=() if archived else self.holds_of(row["workflow"], row["id"]),
+            archived=archived,
         )
 
     def _run_step(self, row: RowDict) -> RunStep:
@@ -205,8 +228,9 @@ class Running(Holding):
         definition, names = wanted.definition, {"workflow": wanted.definition.name, "trigger": wanted.trigger}
         with self.work():
             if not self.run("add_trigger", names):
-                for row in self.rows("run_of", names):
-                    return self._run_row(row)
+                found = self._found("run_of", names)
+                if found is not None:
+                    return found
                 raise Conflict(
                     f"Workflow `{definition.name}` has run with trigger `{wanted.trigger}` before, and that run is gone. "
                     "A trigger is used once; choose another."
@@ -422,7 +446,7 @@ class Running(Holding):
         How many more may be made now; None if this maker is not the one that is waited for any more.
         """
         with self.work():
-            head = self._locked_head(run)
+            head = self.locked_head(run)
             before = self._steps_named(run, [step])[step]
             counts = before.counts
             if head.over or counts.state is not StepState.START or counts.created != produced or counts.all_created:
@@ -452,20 +476,22 @@ class Running(Holding):
             if names and not head.over:
                 self._go_on(head, (), names)
 
-    def _locked_head(self, run: int) -> "RunHead":
+    def locked_head(self, run: int) -> "RunHead":
+        """To be changed in this transaction."""
         for row in self.rows("lock_run", {"id": run}):
             return self._head(row)
-        raise NotFound(f"There is no run {run} in instance `{self.instance}`.")
+        archived = self._run_by_id(run)
+        raise Conflict(f"{archived.title} is in the archive ({archived.state}): nothing about it changes any more.")
 
     # Acting
 
     def retry_run(self, run: int, actor: str) -> RunRow:
         """Undo what erred and run it again; what failed stays (F16)."""
         with self.work():
-            head, row = self._locked_head(run), self._run_by_id(run)
+            head, row = self.locked_head(run), self._run_by_id(run)
             if row.state is not WorkflowState.ERROR:
                 raise Conflict(f"{row.title} is `{row.state}`; only one that ended in `ERROR` is retried.")
-            self._refuse_living(row, "retried")
+            self.refuse_living(row, "retried")
             self._audit(actor, "retry", detail=row.title)
             self.run("end_abort", {"id": run})
             # As if something was published: its tasks are told anew what the steps before them came to.
@@ -501,7 +527,7 @@ class Running(Holding):
         """The erred tasks of a step as new jobs (J11)."""
         found = []
         job_type = f"{head.shape.definition.name}.{step}"
-        for job in self.rows("erred_tasks", {"job_type": job_type, "run": head.id}):
+        for job in self.rows("erred_tasks", {"job_type": job_type, **_keys_of(head.id, head.trigger)}):
             task = job["job_key"].rpartition(":")[2]
             if task != f"{step}.items":
                 told = decode_object(job["payload"])
@@ -513,7 +539,7 @@ class Running(Holding):
         that if we cannot.
         """
         with self.work():
-            head, row = self._locked_head(run), self._run_by_id(run)
+            head, row = self.locked_head(run), self._run_by_id(run)
             if head.over:
                 raise Conflict(f"{row.title} is `{row.state}` already: it cannot be aborted.")
             self._audit(actor, "abort", detail=row.title)
@@ -541,12 +567,17 @@ class Running(Holding):
                     self.run("end_abort", {"id": run})
                 return count
 
-    def _tasks_of(self, name: str, row: RunRow, limit: int = MOST) -> list[int]:
-        types = self.words([f"{row.workflow}.{step.name}" for step in row.definition.steps])
-        params = {"types": types, "run": row.id, "low": f"{row.trigger}:", "high": f"{row.trigger};", "limit": limit}
+    def first_undone(self, row: RunRow, step: str) -> int | None:
+        """Of a step's jobs that are not final, the one made first."""
+        return min(self._tasks_of("living_tasks", row, steps=[step]), default=None)
+
+    def _tasks_of(self, name: str, row: RunRow, limit: int = MOST, steps: Sequence[str] | None = None) -> list[int]:
+        wanted = [step.name for step in row.definition.steps] if steps is None else steps
+        types = self.words([f"{row.workflow}.{step}" for step in wanted])
+        params = {"types": types, "limit": limit, **_keys_of(row.id, row.trigger)}
         return [each["id"] for each in self.rows(name, params)]
 
-    def _refuse_living(self, row: RunRow, what: str) -> None:
+    def refuse_living(self, row: RunRow, what: str) -> None:
         """A run that was aborted is done before all its jobs are."""
         if self._tasks_of("living_tasks", row, 1):
             raise Conflict(f"{row.title} was aborted, and jobs of it still run. It can be {what} when they have ended.")
@@ -556,16 +587,6 @@ class Running(Holding):
         with self.lone():
             found = self.rows("aborting_runs", {"limit": MOST})
         return sum(self.abort_tasks(row["id"], row["aborting"]) for row in found)
-
-    def delete_run(self, run: int, actor: str) -> None:
-        """Forget a run that is done; its trigger stays used (F14)."""
-        with self.work():
-            head, row = self._locked_head(run), self._run_by_id(run)
-            if not head.over:
-                raise Conflict(f"{row.title} is `{row.state}`; only one that is done can be deleted. Abort it first.")
-            self._refuse_living(row, "deleted")
-            self.run("drop_run", {"id": run})
-            self._audit(actor, "delete", detail=row.title)
 
 
 class RunHead(Struct, frozen=True, kw_only=True):
@@ -610,3 +631,8 @@ def _repartitioned(rows: Mapping[str, StepRow], effects: Sequence[Mapping[str, A
             if name in rows and rows[name].state is StepState.DORMANT:
                 found[name] = structs.replace(rows[name], partition=decode_partition(encode_json(partition)))
     return found
+
+
+def _keys_of(run: int, trigger: str) -> dict[str, Any]:
+    """What the keys of a run's jobs lie between (F21)."""
+    return {"run": run, "low": f"{trigger}:", "high": f"{trigger};"}

@@ -199,9 +199,10 @@ class Sweeper(threading.Thread):
 
     def archive(self) -> None:
         """What is old moves to the archive, and what is too old leaves it."""
-        moved, keep = self.store.archive(self._settings.archive_after), self._settings.archive_keep
+        after, keep = self._settings.archive_after, self._settings.archive_keep
+        moved = self.store.archive_runs(after) + self.store.archive(after)
         if keep is not None:
-            moved += self.store.forget(keep)
+            moved += self.store.forget(keep) + self.store.forget_runs(keep)
         if moved:
             self._next["archive"] = 0.0  # there may be more
 

@@ -314,6 +314,9 @@ class PostgresStore(SqlStore):
                 return len(found)
         return 0
 
+    def oldest_kept(self, before: datetime) -> datetime:
+        return datetime(before.year, before.month, 1, tzinfo=UTC)
+
     def _forgotten_month(self, before: datetime) -> str | None:
         """The table of a month that is not part of the archive any more; None if no month is old enough."""
         literals = {"archive_text": f"'{queryfile.quoted(f'{self.instance}__archive')}'"}

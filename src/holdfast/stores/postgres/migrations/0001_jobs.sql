@@ -386,6 +386,7 @@ begin raise exception 'job %: an archived job never changes', old.id using errco
 create trigger law_archive before update on {archive} for each row execute function {archive_refuse}();
 create index on {archive} (id);
 create index on {archive} (job_type, id);
+create index on {archive} (run, id) where run is not null;
 create index on {job} (job_type, job_key, id) where job_key is not null;
 
 -- Workflows as the code declares them, for those who submit by name.
@@ -428,6 +429,7 @@ create table {run} (
 create unique index on {run} (workflow) where unique_alive and state in ('UNDONE', 'STUCK');
 create index on {run} (state, id) where state <> 'SUCCESS';
 create index on {run} (id) where aborting is not null;
+create index on {run} (end_time) where state = 'SUCCESS';
 
 -- What tasks of a run published, one after the other: a task sees what there was when it was made (F13).
 create table {publication} (
@@ -463,6 +465,20 @@ create table {trigger} (
   trigger text collate "C" not null,
   run bigint not null,
   primary key (workflow, trigger)
+);
+
+-- Runs that have left the live tables, whole rows. Their jobs are in `archive`.
+create table {run_archive} (like {run}, archive_time timestamptz not null, primary key (id), unique (workflow, trigger));
+create index on {run_archive} (end_time);
+
+-- The steps of archived runs.
+create table {step_archive} (like {step}, primary key (run, name), foreign key (run) references {run_archive} on delete cascade);
+
+-- Runs that have left the live tables before all their jobs: those follow them.
+create table {leaving} (
+  run bigint primary key,
+  trigger text collate "C" not null,
+  types text not null -- of its jobs, as JSON
 );
 
 -- What people hold (F17): that tasks start, that tasks are made, that workflows are submitted. An empty text stands for all of them.

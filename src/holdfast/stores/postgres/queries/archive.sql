@@ -12,13 +12,18 @@ create table {month} (like {archive} including all);
 alter table {archive} attach partition {month} for values from ({first}) to ({next});
 
 -- name: to_archive
-insert into {archive} select *, :now::timestamptz from {queue_table} where id = any(:ids::bigint[]) and state = 'final' and end_time < :before;
+-- Jobs of a run wait for it (F18).
+insert into {archive} select *, :now::timestamptz from {queue_table} where id = any(:ids::bigint[]) and state = 'final' and end_time < :before
+  and (run is null or not exists (select 1 from {run} r where r.id = {queue_table}.run));
 
 -- name: drop_archived
-delete from {queue_table} where id = any(:ids::bigint[]) and state = 'final' and end_time < :before;
+delete from {queue_table} where id = any(:ids::bigint[]) and state = 'final' and end_time < :before
+  and (run is null or not exists (select 1 from {run} r where r.id = {queue_table}.run));
 
 -- name: drop_dead
-delete from {dead} where id = any(:ids::bigint[]) and end_time < :before;
+-- Of jobs that are archived.
+delete from {dead} where id = any(:ids::bigint[]) and end_time < :before
+  and not exists (select 1 from {queue_table} j where j.id = {dead}.id);
 
 -- name: drop_ended
 delete from {ended} where id = :id;

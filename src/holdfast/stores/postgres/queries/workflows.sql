@@ -80,8 +80,8 @@ insert into {publication} (run, number, params) values (:run, :number, :params);
 select number, params from {publication} where run = :run and number > :after and number <= :upto order by number;
 
 -- name: tasks
--- Of one step, in the order they were made: a task is told by its job's type and key.
-select * from {job} where job_type = :job_type and job_key is not null and run = :run and id > :after order by id limit :limit;
+-- Of one step, in the order they were made: a task is told by its job's type and key, which begins with the run's trigger.
+select * from {job} where job_type = :job_type and job_key >= :low and job_key < :high and run = :run and id > :after order by id limit :limit;
 
 -- name: archived_tasks
 select * from {archive} where job_type = :job_type and run = :run and id > :after order by id limit :limit;
@@ -108,12 +108,70 @@ select id, aborting from {run} where aborting is not null order by id limit :lim
 
 -- name: erred_tasks
 -- The last job of each task of a step that ended otherwise than in success or failure.
-select j.* from {job} j where j.job_type = :job_type and j.run = :run and j.state = 'final' and j.outcome in ('error', 'aborted')
+select j.* from {job} j where j.job_type = :job_type and j.job_key >= :low and j.job_key < :high and j.run = :run and j.state = 'final' and j.outcome in ('error', 'aborted')
   and not exists (select 1 from {job} n where n.job_type = j.job_type and n.job_key = j.job_key and n.id > j.id) order by j.id;
 
 -- name: settled_here
 -- Which of these ended in success in this transaction.
 select id from {queue_table} where id = any(:ids::bigint[]) and outcome = 'success' and end_time = :now;
+
+-- name: archived_run
+select * from {run_archive} where id = :id;
+
+-- name: archived_run_of
+select * from {run_archive} where workflow = :workflow and trigger = :trigger;
+
+-- name: archived_runs
+-- Newest first.
+select * from {run_archive} where (:workflow::text is null or workflow = :workflow) and (:state::text is null or state = :state)
+  and (:before::bigint is null or id < :before) order by id desc limit :limit;
+
+-- name: archived_steps
+select s.*, false as creation_held from {step_archive} s where s.run = :run order by s.position;
+
+-- name: archived_run_page
+-- Oldest first, from behind an id on.
+select * from {run_archive} where id > :after and (:workflow::text is null or workflow = :workflow)
+  and (:since::timestamptz is null or end_time >= :since) and (:until::timestamptz is null or end_time < :until)
+order by id limit :limit;
+
+-- name: old_runs
+-- Those that go to the archive by themselves.
+select id from {run} where state = 'SUCCESS' and end_time < :before order by end_time limit :limit for update skip locked;
+
+-- name: to_run_archive
+insert into {run_archive} select *, :now::timestamptz from {run} where id = :id;
+
+-- name: to_step_archive
+insert into {step_archive} select * from {step} where run = :id;
+
+-- name: add_leaving
+insert into {leaving} (run, trigger, types) values (:run, :trigger, :types);
+
+-- name: leaving
+select * from {leaving} order by run limit :limit for update skip locked;
+
+-- name: drop_leaving
+delete from {leaving} where run = :run;
+
+-- name: jobs_of_run
+-- Their keys begin with its trigger.
+select id, queue, end_time, outcome from {job} where job_type = any(:types::text[]) and job_key >= :low and job_key < :high and run = :run and state = 'final' limit :limit;
+
+-- name: follow_to_archive
+insert into {archive} select *, :now::timestamptz from {queue_table} where id = any(:ids::bigint[]) and state = 'final';
+
+-- name: drop_followed
+delete from {queue_table} where id = any(:ids::bigint[]) and state = 'final';
+
+-- name: drop_dead_job
+delete from {dead} where end_time = :end_time and id = :id;
+
+-- name: drop_archived_run
+delete from {run_archive} where id = :id;
+
+-- name: drop_old_runs
+delete from {run_archive} where id in (select id from {run_archive} where end_time < :before order by end_time limit :limit);
 
 -- name: drop_run
 delete from {run} where id = :id;

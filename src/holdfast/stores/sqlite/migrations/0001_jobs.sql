@@ -324,6 +324,7 @@ create table {archive} (
 ) strict;
 create index {archive_type} on {archive} (job_type, id);
 create index {archive_end} on {archive} (end_time);
+create index {archive_run} on {archive} (run, id) where run is not null;
 create trigger {law_archive} before update on {archive}
 begin select raise(abort, 'an archived job never changes'); end;
 
@@ -367,6 +368,7 @@ create table {run} (
 create unique index {run_alive} on {run} (workflow) where unique_alive and state in ('UNDONE', 'STUCK');
 create index {run_state} on {run} (state, id) where state <> 'SUCCESS';
 create index {run_aborting} on {run} (id) where aborting is not null;
+create index {run_end} on {run} (end_time) where state = 'SUCCESS';
 
 -- What tasks of a run published, one after the other: a task sees what there was when it was made (F13).
 create table {publication} (
@@ -402,6 +404,65 @@ create table {trigger} (
   trigger text not null,
   run integer not null,
   primary key (workflow, trigger)
+) strict;
+
+-- Runs that have left the live tables, whole rows. Their jobs are in `archive`.
+create table {run_archive} (
+  id integer primary key,
+  workflow text not null,
+  trigger text not null,
+  state text not null,
+  definition text not null,
+  params text not null,
+  step_params text not null,
+  published text not null,
+  publication integer not null,
+  ignore text not null,
+  priority real not null,
+  progress real not null,
+  unique_alive integer not null,
+  phase integer not null,
+  phase_undone integer not null,
+  phase_erred integer not null,
+  undone integer not null,
+  started integer not null,
+  failed integer not null,
+  erred integer not null,
+  aborted integer not null,
+  aborting text,
+  create_time integer not null,
+  update_time integer not null,
+  end_time integer,
+  archive_time integer not null,
+  unique (workflow, trigger)
+) strict;
+create index {run_archive_end} on {run_archive} (end_time);
+
+-- The steps of archived runs.
+create table {step_archive} (
+  run integer not null references {run_archive} on delete cascade,
+  name text not null,
+  position integer not null,
+  partition text not null,
+  state text not null,
+  created integer not null,
+  undone integer not null,
+  succeeded integer not null,
+  failed integer not null,
+  errors integer not null,
+  all_created integer not null,
+  items_job integer,
+  cursor text,
+  start_time integer,
+  end_time integer,
+  primary key (run, name)
+) strict;
+
+-- Runs that have left the live tables before all their jobs: those follow them.
+create table {leaving} (
+  run integer primary key,
+  trigger text not null,
+  types text not null -- of its jobs, as JSON
 ) strict;
 
 -- What people hold (F17): that tasks start, that tasks are made, that workflows are submitted. An empty text stands for all of them.

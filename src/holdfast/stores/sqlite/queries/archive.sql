@@ -3,13 +3,18 @@
 select id, end_time, queue, ids from {ended} where end_time < :before order by end_time limit :limit;
 
 -- name: to_archive
-insert into {archive} select *, :now from {queue_table} where id in (select value from json_each(:ids)) and state = 'final' and end_time < :before on conflict do nothing;
+-- Jobs of a run wait for it (F18).
+insert into {archive} select *, :now from {queue_table} where id in (select value from json_each(:ids)) and state = 'final' and end_time < :before
+  and (run is null or not exists (select 1 from {run} r where r.id = {queue_table}.run)) on conflict do nothing;
 
 -- name: drop_archived
-delete from {queue_table} where id in (select value from json_each(:ids)) and state = 'final' and end_time < :before;
+delete from {queue_table} where id in (select value from json_each(:ids)) and state = 'final' and end_time < :before
+  and (run is null or not exists (select 1 from {run} r where r.id = {queue_table}.run));
 
 -- name: drop_dead
-delete from {dead} where id in (select value from json_each(:ids)) and end_time < :before;
+-- Of jobs that are archived.
+delete from {dead} where id in (select value from json_each(:ids)) and end_time < :before
+  and not exists (select 1 from {queue_table} j where j.id = {dead}.id);
 
 -- name: drop_ended
 delete from {ended} where id = :id;

@@ -1,0 +1,217 @@
+"""F18, E4 on both stores: runs go to the archive with their jobs, are read there, and leave it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import App, Conflict, Failed, NotFound
+from holdfast.clock import MovableClock
+from holdfast.compose import Workflow
+from tests.by_hand import WorkerByHand
+from tests.invariants import check_invariants
+from tests.raw_sql import RawSql
+
+pytestmark = pytest.mark.claim("F18")
+Make = Callable[..., App]
+AFTER, DAY = 100.0, 86400.0
+
+
+def declare(own: App, name: str = "w", fails: type[Exception] | None = None) -> Workflow:
+    workflow = own.workflow(name)
+    workflow.step(name="first", shards=3)(lambda task: task.index)
+
+    @workflow.step(after=["first"], retries=0)
+    def then(task: Any) -> str:
+        if fails is not None:
+            raise fails("as the test wants it")
+        return "done"
+
+    return workflow
+
+
+@pytest.mark.claim("E4")
+def test_a_success_goes_by_itself_and_its_jobs_with_it(
+    app: Make, clock: MovableClock, sql: RawSql, url: str, instance: str
+) -> None:
+    own = app(archive_after=AFTER)
+    run = declare(own).submit("t")
+    own.run_until_idle()
+    clock.advance(AFTER - 1)
+    own.run_until_idle()
+    assert not run.refresh().archived
+    clock.advance(2)
+    own.run_until_idle()
+    assert run.refresh().archived
+    assert (own.find(), len(own.find(archive=True))) == ([], 4)
+    assert [sql.value(f"select count(*) from {{{table}}}") for table in ("run", "step", "leaving", "dead")] == [0] * 4
+    check_invariants(url, instance)
+
+
+@pytest.mark.claim("E4")
+def test_jobs_of_a_run_never_go_before_it(app: Make, clock: MovableClock) -> None:
+    own = app(archive_after=AFTER)
+    workflow = declare(own)
+    run = workflow.submit("t")
+    store = own.store
+    worker = WorkerByHand(store, ("w.first", "w.then"), ("workflows",))
+    worker.succeed(*worker.claim(3, "workflows"))
+    clock.advance(10 * AFTER)
+    while store.archive_runs(AFTER) + store.archive(AFTER):
+        pass
+    assert [job.archived for job in own.find()] == [False] * 4
+    worker.succeed(worker.claim_one("workflows"))
+    assert run.refresh().state == "SUCCESS"
+    clock.advance(2 * AFTER)
+    while store.archive_runs(AFTER) + store.archive(AFTER):
+        pass
+    assert [job.archived for job in own.find(archive=True)] == [True] * 4  # also those that were passed over
+
+
+@pytest.mark.parametrize(("fails", "state"), [(Failed, "FAILED"), (ValueError, "ERROR")])
+def test_others_stay_until_a_person_archives_them(
+    app: Make, clock: MovableClock, sql: RawSql, fails: type[Exception], state: str
+) -> None:
+    own = app(archive_after=AFTER)
+    run = declare(own, fails=fails).submit("t")
+    own.run_until_idle()
+    clock.advance(1000 * AFTER)
+    own.run_until_idle()
+    assert (run.refresh().state, run.refresh().archived, len(own.find(status="dead"))) == (state, False, 1)
+    assert sql.value("select count(*) from {dead}") == 1
+    archived = run.archive(actor="ann")
+    assert (archived.archived, archived.state, own.find()) == (True, state, [])
+    assert sql.value("select count(*) from {dead}") == 0
+    assert sql("select actor, detail from {audit} where action = 'archive'") == [
+        {"actor": "ann", "detail": "Run `t` of workflow `w`"}
+    ]
+
+
+def test_an_archived_run_is_read_like_a_live_one(app: Make) -> None:
+    own, other = app(), app()
+    workflow = declare(own)
+    run = workflow.submit("t", {"day": "monday"})
+    own.run_until_idle()
+    before = run.refresh()
+    run.archive()
+    again = other.workflow_run("w", "t")
+    assert (again.id, again.state, again.progress, again.params) == (run.id, "SUCCESS", 1.0, {"day": "monday"})
+    assert {name: step.state.value for name, step in again.steps.items()} == {"first": "SUCCESS", "then": "SUCCESS"}
+    tasks = again.steps["first"].tasks()
+    assert [(task.name, task.state.value, task.job.result) for task in tasks] == [
+        (task.name, task.state.value, task.job.result) for task in before.steps["first"].tasks()
+    ]
+    assert (again.wait(1).end_time, again.steps["then"].start_time) == (
+        before.end_time,
+        before.steps["then"].start_time,
+    )
+    assert [each.id for each in other.workflow_runs("w", state="SUCCESS", archive=True)] == [run.id]
+    assert other.workflow_runs("w") == []
+
+
+def test_live_and_archived_runs_are_listed_newest_first(app: Make) -> None:
+    own = app()
+    workflow = declare(own)
+    runs = [workflow.submit(f"t{number}") for number in range(4)]
+    own.run_until_idle()
+    for run in runs[::2]:
+        run.archive()
+    assert [run.trigger for run in own.workflow_runs()] == ["t3", "t1"]
+    assert [run.trigger for run in own.workflow_runs(archive=True, limit=3)] == ["t3", "t2", "t1"]
+
+
+@pytest.mark.claim("F14")
+def test_a_trigger_gives_the_run_while_it_can_be_read_and_is_used_up_for_ever(app: Make, clock: MovableClock) -> None:
+    own = app(archive_after=AFTER, archive_keep=5 * DAY)
+    workflow = declare(own)
+    run = workflow.submit("t")
+    own.run_until_idle()
+    clock.advance(2 * AFTER)
+    own.run_until_idle()
+    assert workflow.submit("t").id == run.id
+    assert workflow.submit("t").archived
+    clock.advance(70 * DAY)  # on PostgreSQL whole months go
+    own.run_until_idle()
+    with pytest.raises(NotFound):
+        own.workflow_run("w", "t")
+    assert own.find(archive=True) == []
+    with pytest.raises(Conflict, match="that run is gone"):
+        workflow.submit("t")
+
+
+def test_only_what_is_done_is_archived_and_nothing_changes_after_that(app: Make) -> None:
+    own = app()
+    workflow = declare(own, fails=ValueError)
+    run = workflow.submit("t")
+    with pytest.raises(Conflict, match="`UNDONE`; only one that is done can be archived"):
+        run.archive()
+    worker = WorkerByHand(own.store, ("w.first",), ("workflows",))
+    call = worker.claim_one("workflows")
+    run.abort()
+    with pytest.raises(Conflict, match="jobs of it still run"):
+        run.archive()
+    worker.obey_abort(call)
+    run.archive()
+    for act in (run.archive, run.retry, run.abort):
+        with pytest.raises(Conflict, match=r"is in the archive \(ERROR\)"):
+            act()
+
+
+def test_an_archived_run_can_be_deleted(app: Make) -> None:
+    own = app()
+    workflow = declare(own)
+    run = workflow.submit("t")
+    own.run_until_idle()
+    run.archive().delete()
+    with pytest.raises(NotFound):
+        run.refresh()
+    with pytest.raises(Conflict, match="that run is gone"):
+        workflow.submit("t")
+    assert len(own.find(archive=True)) == 4
+
+
+@pytest.mark.claim("E4")
+def test_the_jobs_of_a_deleted_run_are_archived(app: Make, url: str, instance: str) -> None:
+    own = app(archive_after=AFTER)
+    run = declare(own).submit("t")
+    own.run_until_idle()
+    run.delete()
+    own.run_until_idle()
+    assert (own.find(), [job.archived for job in own.find(archive=True)]) == ([], [True] * 4)
+    check_invariants(url, instance)
+
+
+def test_jobs_follow_in_lots_and_a_sweeper_goes_on_with_them(
+    app: Make, monkeypatch: pytest.MonkeyPatch, url: str, instance: str
+) -> None:
+    own = app()
+    run = declare(own).submit("t")
+    own.run_until_idle()
+    store, real = own.store, type(own.store).follow_runs
+
+    def die(store: Any, limit: int = 3) -> int:
+        real(store, 3)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(store), "follow_runs", die)
+        with pytest.raises(KeyboardInterrupt):
+            run.archive()
+    assert run.refresh().archived
+    assert (len(own.find()), len(own.find(archive=True))) == (1, 4)
+    assert [len(step.tasks()) for step in run.refresh().steps.values()] == [3, 1]
+    check_invariants(url, instance)
+    own.run_until_idle()
+    assert own.find() == []
+    assert real(store) == 0
+
+
+def test_runs_with_triggers_alike_keep_their_jobs_apart(app: Make) -> None:
+    own = app()
+    workflow = declare(own)
+    runs = [workflow.submit(trigger) for trigger in ("t", "t:u", "t;", "tt")]
+    own.run_until_idle()
+    runs[0].archive()
+    assert [job.run for job in own.find(limit=100) if job.archived] == []
+    assert {job.run for job in own.find(limit=100)} == {run.id for run in runs[1:]}
+    assert [len(run.refresh().steps["first"].tasks()) for run in runs] == [3] * 4
