@@ -346,6 +346,12 @@ ALTER TABLE holdfast__lease ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE holdfast__leaving (
+    run bigint NOT NULL,
+    trigger text NOT NULL COLLATE pg_catalog."C",
+    types text NOT NULL
+);
+
 CREATE TABLE holdfast__log (
     job bigint NOT NULL,
     id bigint NOT NULL,
@@ -447,6 +453,35 @@ CREATE TABLE holdfast__run (
     CONSTRAINT holdfast__run_state_check CHECK ((state = ANY (ARRAY['UNDONE'::text, 'SUCCESS'::text, 'FAILED'::text, 'ERROR'::text, 'STUCK'::text])))
 );
 
+CREATE TABLE holdfast__run_archive (
+    id bigint NOT NULL,
+    workflow text NOT NULL COLLATE pg_catalog."C",
+    trigger text NOT NULL COLLATE pg_catalog."C",
+    state text NOT NULL,
+    definition text NOT NULL,
+    params text NOT NULL,
+    step_params text NOT NULL,
+    published text NOT NULL,
+    publication integer NOT NULL,
+    ignore text NOT NULL,
+    priority double precision NOT NULL,
+    progress double precision NOT NULL,
+    unique_alive boolean NOT NULL,
+    phase integer NOT NULL,
+    phase_undone integer NOT NULL,
+    phase_erred boolean NOT NULL,
+    undone integer NOT NULL,
+    started integer NOT NULL,
+    failed boolean NOT NULL,
+    erred boolean NOT NULL,
+    aborted boolean NOT NULL,
+    aborting text,
+    create_time timestamp with time zone NOT NULL,
+    update_time timestamp with time zone NOT NULL,
+    end_time timestamp with time zone,
+    archive_time timestamp with time zone NOT NULL
+);
+
 ALTER TABLE holdfast__run ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast__run_id_seq
     START WITH 1
@@ -501,6 +536,24 @@ CREATE TABLE holdfast__step (
     failed integer DEFAULT 0 NOT NULL,
     errors integer DEFAULT 0 NOT NULL,
     all_created boolean DEFAULT false NOT NULL,
+    items_job bigint,
+    cursor text,
+    start_time timestamp with time zone,
+    end_time timestamp with time zone
+);
+
+CREATE TABLE holdfast__step_archive (
+    run bigint NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    "position" integer NOT NULL,
+    partition text NOT NULL,
+    state text NOT NULL,
+    created integer NOT NULL,
+    undone integer NOT NULL,
+    succeeded integer NOT NULL,
+    failed integer NOT NULL,
+    errors integer NOT NULL,
+    all_created boolean NOT NULL,
     items_job bigint,
     cursor text,
     start_time timestamp with time zone,
@@ -712,6 +765,9 @@ ALTER TABLE ONLY holdfast__key
 ALTER TABLE ONLY holdfast__lease
     ADD CONSTRAINT holdfast__lease_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY holdfast__leaving
+    ADD CONSTRAINT holdfast__leaving_pkey PRIMARY KEY (run);
+
 ALTER TABLE ONLY holdfast__log
     ADD CONSTRAINT holdfast__log_pkey PRIMARY KEY (job, id);
 
@@ -733,6 +789,12 @@ ALTER TABLE ONLY holdfast__ready
 ALTER TABLE ONLY holdfast__routine
     ADD CONSTRAINT holdfast__routine_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY holdfast__run_archive
+    ADD CONSTRAINT holdfast__run_archive_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY holdfast__run_archive
+    ADD CONSTRAINT holdfast__run_archive_workflow_trigger_key UNIQUE (workflow, trigger);
+
 ALTER TABLE ONLY holdfast__run
     ADD CONSTRAINT holdfast__run_pkey PRIMARY KEY (id);
 
@@ -744,6 +806,9 @@ ALTER TABLE ONLY holdfast__schedule
 
 ALTER TABLE ONLY holdfast__status
     ADD CONSTRAINT holdfast__status_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY holdfast__step_archive
+    ADD CONSTRAINT holdfast__step_archive_pkey PRIMARY KEY (run, name);
 
 ALTER TABLE ONLY holdfast__step
     ADD CONSTRAINT holdfast__step_pkey PRIMARY KEY (run, name);
@@ -778,6 +843,8 @@ ALTER TABLE ONLY holdfast_work
 CREATE INDEX holdfast__archive_id_idx ON ONLY holdfast__archive USING btree (id);
 
 CREATE INDEX holdfast__archive_job_type_id_idx ON ONLY holdfast__archive USING btree (job_type, id);
+
+CREATE INDEX holdfast__archive_run_id_idx ON ONLY holdfast__archive USING btree (run, id) WHERE (run IS NOT NULL);
 
 CREATE INDEX holdfast__aside_closes_time_idx ON holdfast__aside USING btree (closes_time) WHERE (closes_time IS NOT NULL);
 
@@ -814,6 +881,10 @@ CREATE INDEX holdfast__parked_closes_time_idx ON holdfast__parked USING btree (c
 CREATE INDEX holdfast__ready_closes_time_idx ON holdfast__ready USING btree (closes_time) WHERE (closes_time IS NOT NULL);
 
 CREATE INDEX holdfast__ready_queue_major_minor_id_idx ON holdfast__ready USING btree (queue, major, minor, id) WHERE (throttle_factor = (0)::double precision);
+
+CREATE INDEX holdfast__run_archive_end_time_idx ON holdfast__run_archive USING btree (end_time);
+
+CREATE INDEX holdfast__run_end_time_idx ON holdfast__run USING btree (end_time) WHERE (state = 'SUCCESS'::text);
 
 CREATE INDEX holdfast__run_id_idx ON holdfast__run USING btree (id) WHERE (aborting IS NOT NULL);
 
@@ -874,6 +945,9 @@ ALTER TABLE ONLY holdfast__publication
 
 ALTER TABLE ONLY holdfast__status
     ADD CONSTRAINT holdfast__status_build_fkey FOREIGN KEY (build) REFERENCES holdfast__build(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY holdfast__step_archive
+    ADD CONSTRAINT holdfast__step_archive_run_fkey FOREIGN KEY (run) REFERENCES holdfast__run_archive(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY holdfast__step
     ADD CONSTRAINT holdfast__step_run_fkey FOREIGN KEY (run) REFERENCES holdfast__run(id) ON DELETE CASCADE;

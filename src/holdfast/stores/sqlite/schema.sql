@@ -323,6 +323,8 @@ CREATE INDEX "holdfast__archive_type" on "holdfast__archive" (job_type, id);
 
 CREATE INDEX "holdfast__archive_end" on "holdfast__archive" (end_time);
 
+CREATE INDEX "holdfast__archive_run" on "holdfast__archive" (run, id) where run is not null;
+
 CREATE TRIGGER "holdfast__law_archive" before update on "holdfast__archive"
 begin select raise(abort, 'an archived job never changes'); end;
 
@@ -368,6 +370,8 @@ CREATE INDEX "holdfast__run_state" on "holdfast__run" (state, id) where state <>
 
 CREATE INDEX "holdfast__run_aborting" on "holdfast__run" (id) where aborting is not null;
 
+CREATE INDEX "holdfast__run_end" on "holdfast__run" (end_time) where state = 'SUCCESS';
+
 CREATE TABLE "holdfast__publication" (
   run integer not null references "holdfast__run" on delete cascade,
   number integer not null,
@@ -399,6 +403,63 @@ CREATE TABLE "holdfast__trigger" (
   trigger text not null,
   run integer not null,
   primary key (workflow, trigger)
+) strict;
+
+CREATE TABLE "holdfast__run_archive" (
+  id integer primary key,
+  workflow text not null,
+  trigger text not null,
+  state text not null,
+  definition text not null,
+  params text not null,
+  step_params text not null,
+  published text not null,
+  publication integer not null,
+  ignore text not null,
+  priority real not null,
+  progress real not null,
+  unique_alive integer not null,
+  phase integer not null,
+  phase_undone integer not null,
+  phase_erred integer not null,
+  undone integer not null,
+  started integer not null,
+  failed integer not null,
+  erred integer not null,
+  aborted integer not null,
+  aborting text,
+  create_time integer not null,
+  update_time integer not null,
+  end_time integer,
+  archive_time integer not null,
+  unique (workflow, trigger)
+) strict;
+
+CREATE INDEX "holdfast__run_archive_end" on "holdfast__run_archive" (end_time);
+
+CREATE TABLE "holdfast__step_archive" (
+  run integer not null references "holdfast__run_archive" on delete cascade,
+  name text not null,
+  position integer not null,
+  partition text not null,
+  state text not null,
+  created integer not null,
+  undone integer not null,
+  succeeded integer not null,
+  failed integer not null,
+  errors integer not null,
+  all_created integer not null,
+  items_job integer,
+  cursor text,
+  start_time integer,
+  end_time integer,
+  primary key (run, name)
+) strict;
+
+CREATE TABLE "holdfast__leaving" (
+  run integer primary key,
+  trigger text not null,
+  types text not null -- of its jobs, as JSON
 ) strict;
 
 CREATE TABLE "holdfast__hold" (
