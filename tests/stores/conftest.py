@@ -31,6 +31,7 @@ EMPTIED = (
         "abort",
     ),
     *("dead", "ended", "worker", "type", "breaker", "firing", "schedule"),
+    *("step", "publication", "run", "trigger"),
 )
 QUEUE_TABLES = (
     "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = to_regclass(%s)"

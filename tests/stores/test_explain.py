@@ -14,12 +14,25 @@ from holdfast import App, Explanation, NotFound
 from holdfast.clock import MovableClock
 from holdfast.jobs import throttlers
 from holdfast.jobs.explain import explain
+from holdfast.jobs.holds import Level
 from holdfast.jobs.job import Answer, Job, Progress
 from holdfast.jobs.reasons import Reason
 from holdfast.jobs.retry import Adaptive, encode
 from holdfast.jobs.states import Decided, Waited
 from holdfast.jobs.throttlers import Function, Throttler, per_key, rate, share
-from holdfast.stores.contract import Done, NewJob, Note, QueueDeclared, Report, Store, Turn, Want, WorkerJoin
+from holdfast.stores.contract import (
+    Done,
+    NewJob,
+    Note,
+    QueueDeclared,
+    Report,
+    Store,
+    Submission,
+    Turn,
+    Want,
+    WorkerJoin,
+)
+from holdfast.workflows.definition import Definition, StepDefinition
 from tests.by_hand import WorkerByHand, add, declare, error
 from tests.raw_sql import RawSql
 from tests.stores.test_random_histories import Draw, Histories
@@ -180,6 +193,26 @@ class TestNobodyTakesIt:
             f"Job {job.id} (send) stands in queue `mail`, which is paused since {at(paused)} (2 min ago), by ann."
         )
         assert (told.details["pause_time"], told.details["paused_by"]) == (paused, "ann")
+
+    def test_a_held_task_names_who_holds_it_and_how_to_let_it_go(self, store: Store, clock: MovableClock) -> None:
+        steps = (StepDefinition(name="calc"),)
+        run = store.submit(Submission(definition=Definition(name="report", steps=steps, queue="mail"), trigger="t"))
+        (job,) = store.tasks(run.id, "calc")
+        worker = WorkerByHand(store, ("report.calc",))
+        store.hold(Level.PICK, "report", "t", "ann")
+        held, _ = clock.now(), clock.advance(120)
+
+        for _ in range(2):  # while it stands in line, and after a claim has met it
+            told = why(store, job)
+            assert told.reason == Reason.ON_HOLD
+            assert told.text == (
+                f"Job {job.id} (report.calc) may not start: it is held by ann, who holds `pick` of run `t` of workflow `report` "
+                f"since {at(held)} (2 min ago)."
+            )
+            assert told.details["release"] == "holdfast workflows release pick report t"
+            assert worker.claim() == []
+        store.release(Level.PICK, "report", "t", "ann")
+        assert why(store, job).reason == Reason.IN_LINE
 
     def test_without_any_worker_the_sentence_says_so(self, store: Store) -> None:
         told = why(store, add(store))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,10 @@ from holdfast import App, Failed
 from holdfast.clock import MovableClock
 from holdfast.compose import Run
 from holdfast.jobs.reasons import Reason
+from holdfast.workflows.definition import Definition, StepDefinition
+from holdfast.workflows.explain import StepFacts, explain
+from holdfast.workflows.partition import Simple
+from holdfast.workflows.plan import StepRow
 from holdfast.workflows.reasons import StepReason
 from tests.by_hand import WorkerByHand
 
@@ -36,6 +41,20 @@ def submitted(own: App, **options: Any) -> Run:
 
 
 TYPES = ("w.first", "w.beside", "w.then", "w.last")
+
+
+def test_every_reason_has_a_test_here_that_reaches_it() -> None:
+    here = Path(__file__).read_text()
+    assert [reason for reason in StepReason if f"StepReason.{reason.name}" not in here] == []
+
+
+def test_a_step_that_nothing_keeps_from_starting_is_stuck(clock: MovableClock) -> None:
+    """Which the store does not let happen."""
+    definition = Definition(name="w", steps=(StepDefinition(name="alone"),))
+    told = explain(
+        StepFacts(definition=definition, rows={"alone": StepRow("alone", Simple())}, step="alone", now=clock.now())
+    )
+    assert (told.reason, told.text) == (StepReason.STUCK, "Step `alone` could start, and nobody has started it.")
 
 
 class TestTasks:
