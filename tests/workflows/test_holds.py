@@ -94,13 +94,14 @@ class TestPick:
         own.release("pick", workflow="w", trigger="t")
         assert {call.id for call in worker.claim(3, "workflows")} == {back.id, failed.id, snoozed.id}
 
-    def test_what_another_hold_covers_stays_held(self, app: Make) -> None:
+    def test_what_another_hold_covers_stays_held(self, app: Make, sql: RawSql) -> None:
         own = app()
         runs = three_runs(own)
         own.hold("pick")
         own.hold("pick", workflow="w", trigger="t")
         own.run_until_idle()
         own.release("pick")
+        assert {row["run"] for row in sql("select run from {held}")} == {runs[0].id}
         own.run_until_idle()
         assert states(runs) == ["UNDONE", "SUCCESS", "SUCCESS"]
         own.release("pick", workflow="w", trigger="t")

@@ -7,6 +7,7 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.jobs.job import Attempt, Job
@@ -27,25 +28,29 @@ class Archiving(Scheduling):
 
     def archive(self, older_than: float, limit: int = LOT) -> int:
         """Move jobs that ended `older_than` seconds ago out of the hot tables; how many, 0 when none is left (E4)."""
-        with self.work():
-            now, moved = self.now(), 0
-            before = self.time(now - timedelta(seconds=older_than))
-            while not moved:  # what was noted of an end that did not count moves nothing
-                ended = self.rows("old_ended", {"before": before, "limit": BATCH})
-                for row in ended:
-                    params = {"ids": row["ids"], "now": self.time(now), "before": before}
-                    self.make_room_in_archive(self._known(row["end_time"]))
-                    moved += self.run("to_archive", params, row["queue"])
-                    self.run("drop_archived", params, row["queue"])
-                    self.run("drop_dead", params, row["queue"])
-                    self.run("drop_ended", {"id": row["id"]})
-                    if moved >= limit:
-                        break
-                if not ended:
-                    break
-            self.run("forget_workers", {"before": self.time(now - timedelta(days=7))})
-            self.run("forget_firings", {"before": self.time(now - timedelta(days=90))})
-            return moved
+        while True:
+            with self.work():
+                now = self.now()
+                moved, more = self._archive_lot(now, self.time(now - timedelta(seconds=older_than)), limit)
+                self.run("forget_workers", {"before": self.time(now - timedelta(days=7))})
+                self.run("forget_firings", {"before": self.time(now - timedelta(days=90))})
+            # What was noted of an end that did not count, or of jobs whose run is live, moves nothing.
+            if moved or not more:
+                return moved
+
+    def _archive_lot(self, now: datetime, before: Any, limit: int) -> tuple[int, bool]:
+        """How many moved, and whether there may be more."""
+        moved, ended = 0, self.rows("old_ended", {"before": before, "limit": BATCH})
+        for row in ended:
+            params = {"ids": row["ids"], "now": self.time(now), "before": before}
+            self.make_room_in_archive(self._known(row["end_time"]))
+            moved += self.run("to_archive", params, row["queue"])
+            self.run("drop_archived", params, row["queue"])
+            self.run("drop_dead", params, row["queue"])
+            self.run("drop_ended", {"id": row["id"]})
+            if moved >= limit:
+                break
+        return moved, bool(ended)
 
     @abstractmethod
     def make_room_in_archive(self, end_time: datetime) -> None:
