@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from docs.generator import cli, errors, python, reasons, settings, states, tables
+from docs.generator import buildfile, cli, errors, python, reasons, settings, states, tables
 
 FOLDER = Path(__file__).resolve().parent.parent / "reference"
 CURE = "Run `make docs` and commit the pages."
@@ -17,6 +17,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "errors.md": errors.page,
     "settings.md": settings.page,
     "tables.md": tables.page,
+    "build-file.md": buildfile.page,
 }
 
 

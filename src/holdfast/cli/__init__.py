@@ -11,6 +11,7 @@ import typer
 
 from holdfast.cli import (
     archive,
+    builds,
     demo,
     doctor,
     jobs,
@@ -58,6 +59,7 @@ def commands() -> typer.Typer:
         jobs,
         queues,
         workflows,
+        builds,
         schedules,
         routines,
         workers,

@@ -55,17 +55,22 @@ class Keeper:
         self._limits, self._secrets = limits, list(secrets)
         self._lock = threading.Lock()
         self._stopped = False
-        kept = (log,) if echo is None else (log, echo)
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(PROGRAM), str(log), str(-1 if echo is None else echo)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            pass_fds=kept,
-            start_new_session=True,
-            cwd="/",
-            # Only what Python itself may need to start: builds can read this where there is no sandbox.
-            env={name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"},
-        )
+        # Copies: in the keeper the numbers 0 to 2 are its own.
+        kept = [os.dup(descriptor) for descriptor in ((log,) if echo is None else (log, echo))]
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(PROGRAM), str(kept[0]), str(kept[1] if echo is not None else -1)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=kept,
+                start_new_session=True,
+                cwd="/",
+                # Only what Python itself may need to start: builds can read this where there is no sandbox.
+                env={name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"},
+            )
+        finally:
+            for descriptor in kept:
+                os.close(descriptor)
 
     def run(
         self,
