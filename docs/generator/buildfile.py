@@ -17,6 +17,9 @@ VARIABLES = {
     "TMPDIR": "Another one, for temporary files.",
     "SHELL": "`/bin/sh`, which runs the lines.",
     "TERM": "`xterm-256color`: the steps have a terminal.",
+    "PAGER": "`cat`: nobody is there to turn a page.",
+    "GIT_PAGER": "The same for git.",
+    "GIT_TERMINAL_PROMPT": "`0`: git does not ask for passwords.",
     "CI": "`true`",
     "HOLDFAST": "`true`",
     "HOLDFAST_PROJECT": NAMES["project"],
@@ -63,7 +66,7 @@ def page() -> str:
             text.table(("variable", "is"), variables()),
             "Nothing else of the builder's environment is passed on. Names that change which programs run or what is loaded into "
             "them (`PATH`, `LD_…`, `GIT_…`, `BASH_ENV`, …) and `HOLDFAST_…` cannot be set; a line may set them for itself: "
-            "`PATH=\"$PWD/bin:$PATH\" make`.\n",
+            '`PATH="$PWD/bin:$PATH" make`.\n',
             "## Limits\n",
             "Defaults; a build that passes one is `failed`, and the error names it.\n",
             text.table(("limit", "", "default"), limits()),

@@ -1,7 +1,9 @@
 """The examples run from an empty folder and show what they promise."""
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -66,3 +68,17 @@ def other_than_killed(tour: str) -> str:
     processes = re.findall(r"(?:ada|ben) is process (\d+)", tour)
     processes.remove(killed)
     return str(processes[0])
+
+
+def test_the_example_of_a_build_file_builds(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES / "build", tmp_path / "build")
+    command = [sys.executable, "-m", "holdfast", "builds", "run", "build", "--json", "--branch", "main"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["steps"] == {
+        "compile": "SUCCESS",
+        "test": "SUCCESS",
+        "spelling": "SUCCESS",
+        "publish": "IGNORED",
+    }

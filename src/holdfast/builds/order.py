@@ -20,7 +20,9 @@ EVENT = re.compile(r"[a-z][a-z_]{0,39}")
 # What git itself refuses in the name of a branch or tag, and a leading dash, which would make it an option.
 NOT_A_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|^[-/.]|/$|\.$|//|/\.|\.lock(/|$)|^@$")
 NOT_IN_AN_ADDRESS = re.compile(r"[\x00-\x20\x7f]")
-ADDRESS = re.compile(r"(https?|ssh|git|file)://.+|[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+:.+|/.+")
+ADDRESS = re.compile(  # no user and no host may begin with a dash: ssh would take it for an option
+    r"(https?|ssh|git)://([^-/@][^/@]*@)?[A-Za-z0-9\[][^/@]*(/.*)?|file:///.+|[A-Za-z0-9][\w.-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[^-].*|/.+"
+)
 LONGEST_REF = 250
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # These change which program runs, what is loaded into it, or which repository git works on, also in the programs that

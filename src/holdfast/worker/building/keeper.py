@@ -167,8 +167,7 @@ class Command:
         """In the new process: the command."""
         try:
             _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            os.setsid()
-            fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+            os.setsid()  # and no controlling terminal: who asks for a password there would wait for ever
             nothing = os.open(os.devnull, os.O_RDONLY)
             for source, target in ((told, PROGRESS), (nothing, 0), (terminal, 1), (terminal, 2)):
                 os.dup2(source, target)

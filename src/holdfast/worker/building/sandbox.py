@@ -116,11 +116,11 @@ class Bubblewrap:
             *(["--share-net"] if order.network else []),
             *_system(),
             *("--proc", "/proc", "--dev", "/dev", "--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"),
-            *(word for path in order.readable for word in ("--ro-bind-try", path, path)),
-            *_hidden((*order.protected, str(builds)), order.readable),
             *("--bind", str(source), self.source, "--bind", str(work / "home"), self.home),
             *("--bind", str(work / "tmp"), self.temporary),
             *("--bind", str(work / "tmp"), "/dev/shm"),  # on the disk: what is in memory there would count for nobody
+            *(word for path in order.readable for word in ("--ro-bind-try", path, path)),
+            *_hidden((*order.protected, str(builds)), order.readable),
             *("--remount-ro", "/"),
         ]
 

@@ -1,0 +1,69 @@
+"""Conditions of steps."""
+
+import pytest
+
+from holdfast.builds import condition
+from holdfast.builds.condition import Unreadable
+
+FACTS = {"branch": "main", "event": "push", "tag": "", "env.MODE": "quick", "project": "demo"}
+
+pytestmark = pytest.mark.claim("B6")
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("branch == 'main'", True),
+        ('branch == "main"', True),
+        ("branch != 'main'", False),
+        ("'main' == branch", True),
+        ("branch like 'ma*'", True),
+        ("branch like 'm?in'", True),
+        ("branch like 'Main'", False),
+        ("not branch like 'release/*'", True),
+        ("tag", False),
+        ("branch", True),
+        ("not tag", True),
+        ("env.MODE == 'quick'", True),
+        ("env.UNKNOWN", False),
+        ("env.UNKNOWN == ''", True),
+        ("branch == 'x' or event == 'push'", True),
+        ("branch == 'main' and event == 'x'", False),
+        ("event == 'push' or event == 'x' and branch == 'x'", True),
+        ("(event == 'push' or event == 'x') and branch == 'x'", False),
+        ("not (branch == 'x') and not tag", True),
+        ("not not branch", True),
+        ("branch == 'and'", False),
+        ("branch=='main'and(tag or event)", True),
+        ("branch == event", False),
+    ],
+)
+def test_it_holds_or_does_not(text: str, holds: bool) -> None:
+    assert condition.holds(condition.read(text), FACTS) is holds
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "has nothing where a name"),
+        ("branch ==", "has nothing where a name"),
+        ("branch = 'main'", "has `=` where `and`"),
+        ("brunch == 'main'", "asks for `brunch`"),
+        ("branch == main", "asks for `main`"),
+        ("(branch", "where `)` is expected"),
+        ("branch) or tag", "has `)` where"),
+        ("branch == 'main", "has `'`"),
+        ("and", "has `and` where a name"),
+        ("branch like", "has nothing"),
+        ("__import__('os')", "asks for `__import__`"),
+        ("$(touch x)", "has `$`"),
+        ("branch == 'a' 'b'", "has `'b'` where"),
+        ("(" * 60 + "tag" + ")" * 60, "too deeply"),
+        ("not " * 60 + "tag", "too deeply"),
+        ("tag or " * 400 + "tag", "longer than"),
+    ],
+)
+def test_what_is_no_condition_is_refused_with_the_reason(text: str, why: str) -> None:
+    with pytest.raises(Unreadable) as refused:
+        condition.read(text)
+    assert why in str(refused.value)

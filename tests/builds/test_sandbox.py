@@ -1,0 +1,181 @@
+"""Builds in bubblewrap. Skipped only where it cannot run; the refusals are tested everywhere."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from holdfast.builds.order import Limits, Sandbox
+from tests.builds.making import Repository, alive, build, log_of, one_step, unique
+
+
+def bubblewrap_runs() -> bool:
+    program = shutil.which("bwrap")
+    tried = program and subprocess.run([program, "--unshare-all", "--ro-bind", "/", "/", "true"], check=False)
+    return bool(tried) and tried.returncode == 0
+
+
+needs_bubblewrap = pytest.mark.skipif(not bubblewrap_runs(), reason="bubblewrap cannot run on this machine")
+IN = {"sandbox": Sandbox.BUBBLEWRAP}
+
+
+@needs_bubblewrap
+def test_a_build_sees_its_own_working_copy_and_the_systems_programs(repository: Repository, folder: Path) -> None:
+    file = one_step(
+        "pwd; cat text; git log -1 --format=%H; id -u; tty -s <&1", "echo x > made", outputs="{ made = 'made' }"
+    )
+    order = repository.order(file, {"text": "hello\n"}, **IN)
+    result = build(order, folder)
+    assert (result.outcome, result.error) == ("success", None)
+    for said in ("/build/source\n", "hello\n", f"{order.commit}\n", "sandbox: bubblewrap"):
+        assert said in log_of(folder)
+    assert (folder / "generated" / "made").read_text() == "x\n"
+
+
+@needs_bubblewrap
+def test_other_builds_database_tokens_and_homes_cannot_be_read(
+    repository: Repository, folder: Path, tmp_path: Path
+) -> None:
+    other, token, database = folder.parent / "6" / "log", tmp_path / "token", tmp_path / "jobs.db"
+    for file in (other, token, database):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("geheim")
+    unseen = [other, token, database, folder / "log", Path("/etc/shadow"), Path.home() / ".ssh", Path("/root")]
+    lines = [f"! cat {path} && ! ls {path}" for path in unseen]
+    lines += ["! grep -r gehei[m] /build /tmp /var /run /etc", "! ls /proc/*/cwd/../../6"]
+    order = repository.order(one_step(*lines), **IN)
+    assert build(order, folder).error is None
+    assert "geheim\n" not in log_of(folder)
+
+
+@needs_bubblewrap
+def test_what_is_protected_stays_hidden_in_a_folder_that_is_shown(repository: Repository, tmp_path: Path) -> None:
+    served, link = tmp_path / "served", tmp_path / "link"
+    folder, database, tools = served / "builds" / "7", served / "jobs.db", served / "tools"
+    link.symlink_to(served)
+    for file, text in (
+        (folder.parent / "6" / "log", "geheim"),
+        (database, "geheim"),
+        (tools / "hello", "#!/bin/sh\necho tool\n"),
+    ):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (tools / "hello").chmod(0o755)
+    lines = [f"! touch {tools}/new", "hello | grep tool"]
+    lines += [f"! grep -r gehei[m] {place}/jobs.db {place}/builds" for place in (served, link)]
+    more = {"readable": (str(served), str(link)), "protected": (str(link / "jobs.db"),), "path": (str(tools),)}
+    assert build(repository.order(one_step(*lines), **more, **IN), folder).error is None
+    assert "geheim" not in log_of(folder)
+
+
+@needs_bubblewrap
+def test_a_build_can_change_nothing_outside_and_signal_nobody(repository: Repository, folder: Path) -> None:
+    lines = (
+        "! touch /usr/x",
+        "! touch /etc/x",
+        "! touch /x",
+        f"! kill -0 {os.getpid()}",
+        "test $(ls -d /proc/[0-9]* | wc -l) -lt 12",
+    )
+    assert build(repository.order(one_step(*lines), **IN), folder).error is None
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("network", [True, False])
+def test_the_network_is_as_the_order_says(repository: Repository, folder: Path, network: bool) -> None:
+    others = len(Path("/proc/net/dev").read_text().split(":")) - 1 if network else 1
+    order = repository.order(one_step(f"test $(grep -c : /proc/net/dev) = {others}"), network=network, **IN)
+    assert build(order, folder).error is None
+
+
+@needs_bubblewrap
+def test_no_process_is_left_behind(repository: Repository, folder: Path) -> None:
+    seconds = unique()
+    lines = (f"(setsid nohup sleep {seconds} >/dev/null 2>&1 &)", "sleep 0.1")
+    assert build(repository.order(one_step(*lines), **IN), folder).outcome == "success"
+    assert not alive(seconds)
+
+
+@needs_bubblewrap
+def test_times_and_limits_hold_in_it(repository: Repository, folder: Path) -> None:
+    seconds = unique()
+    order = repository.order(one_step(f"setsid sleep {seconds} & sleep {seconds}"), silence_timeout=2, **IN)
+    assert "silence timeout" in (build(order, folder).error or "")
+    assert not alive(seconds)
+    bomb = f"bomb() {{ if [ $1 -gt 0 ]; then bomb $(($1 - 1)) & bomb $(($1 - 1)) & fi; exec sleep {seconds}; }}; bomb 8"
+    result = build(repository.order(one_step(bomb), limits=Limits(processes=50), **IN), folder)
+    assert result.outcome == "failed"
+    assert not alive(seconds)
+
+
+@needs_bubblewrap
+def test_variables_of_the_build_file_cannot_reach_the_programs_that_make_the_sandbox(
+    repository: Repository, folder: Path
+) -> None:
+    result = build(repository.order(one_step("true", env="{ LD_PRELOAD = '/build/source/evil.so' }"), **IN), folder)
+    assert result.outcome == "failed"
+    assert "LD_PRELOAD" in (result.error or "")
+    assert "step only" not in log_of(folder)
+
+
+@needs_bubblewrap
+def test_a_failing_line_and_its_code_are_told_from_inside(repository: Repository, folder: Path) -> None:
+    result = build(repository.order(one_step("true", "kill -9 $$"), **IN), folder)
+    assert (result.outcome, result.error) == ("failed", "step only: killed by SIGKILL: kill -9 $$")
+
+
+@pytest.fixture
+def without_bubblewrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A PATH with git and little else."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("git", "sh", "env", "cat"):
+        found = shutil.which(name)
+        assert found is not None
+        (programs / name).symlink_to(found)
+    monkeypatch.setenv("PATH", str(programs))
+    return programs
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "trusted", "why"),
+    [(Sandbox.BUBBLEWRAP, True, "one was asked for"), (Sandbox.AUTO, False, "its code is not trusted")],
+)
+def test_a_sandbox_that_is_missing_is_a_refusal_and_no_downgrade(
+    repository: Repository,
+    folder: Path,
+    tmp_path: Path,
+    sandbox: Sandbox,
+    trusted: bool,
+    why: str,
+    without_bubblewrap: Path,
+) -> None:
+    order = repository.order(one_step(f"touch {tmp_path}/ran"), sandbox=sandbox, trusted=trusted)
+    result = build(order, folder)
+    assert result.outcome == "error"
+    assert f"this build needs a sandbox ({why}) and there is none: there is no program `bwrap` here" in (
+        result.error or ""
+    )
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_sandbox_that_does_not_work_is_a_refusal_too(
+    repository: Repository, folder: Path, tmp_path: Path, without_bubblewrap: Path
+) -> None:
+    fake = without_bubblewrap / "bwrap"
+    fake.write_text("#!/bin/sh\necho 'bwrap: No permissions to create a new namespace' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    result = build(repository.order(one_step(f"touch {tmp_path}/ran"), sandbox=Sandbox.BUBBLEWRAP), folder)
+    assert result.outcome == "error"
+    assert "bwrap does not work: bwrap: No permissions to create a new namespace" in (result.error or "")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_without_one_trusted_code_may_run_where_nobody_asked_and_the_log_says_so(
+    repository: Repository, folder: Path, without_bubblewrap: Path
+) -> None:
+    result = build(repository.order(one_step("echo ran"), sandbox=Sandbox.AUTO), folder)
+    assert result.outcome == "success"
+    assert "no sandbox: there is no program `bwrap` here" in log_of(folder)
