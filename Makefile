@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 EXTRAS := dev
 
-.PHONY: help run tour test check docs claims bench bench-peers format clean
+.PHONY: help run tour test faults check docs claims bench bench-peers format clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -23,6 +23,9 @@ tour: $(READY)  ## a tour in the terminal: jobs that succeed, are retried, fail,
 
 test: $(READY)  ## all tests, on both stores (PROCESSES=4, ARGS="-k abort")
 	$(BIN)/python -m pytest -q -n $(PROCESSES) $(ARGS)
+
+faults: $(READY)  ## fault tests at their full size, one at a time, on both stores; takes minutes
+	$(BIN)/python -m pytest -q -s -m faults $(ARGS)
 
 check: $(READY)  ## format, lint, types, import contracts, guarantees and generated docs
 	$(BIN)/ruff format --check .

@@ -2,7 +2,7 @@
 
 The numbers are those of the fault list: I1 no accepted job is lost; I2 at most one live attempt owns a job; I3 a final
 row never changes; I4 at most one living job per type and key; I7 every job is final, running, or can be found by
-somebody; I9 `attempt` is what the records of attempts say.
+somebody; I8 runs of workflows agree with their steps and tasks; I9 `attempt` is what the records of attempts say.
 """
 
 import json
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tests.raw_sql import RawSql
+from tests.run_invariants import check_runs
 
 Row = dict[str, Any]
 IS_SET_UP = {
@@ -44,9 +45,10 @@ class Invariants:
 
     def __init__(self, sql: RawSql) -> None:
         self.sql = sql
-        with sql.transaction():
+        with sql.snapshot():
             if not sql(IS_SET_UP[sql.postgres], table=f"{sql.instance}__queue"):
                 self.jobs, self.archive, self.hints, self.keys, self.leases, self.attempts = {}, {}, {}, [], [], []
+                self.runs, self.steps = [], []
                 return
             self.jobs: dict[int, Row] = {row["id"]: row for row in sql("select * from {job}")}
             self.archive: dict[int, Row] = {row["id"]: row for row in sql("select * from {archive}")}
@@ -58,6 +60,8 @@ class Invariants:
             self.keys = sql("select * from {key}")
             self.leases = sql("select * from {lease}")
             self.attempts = sql("select * from {attempt} order by job, attempt")
+            self.runs = sql("select * from {run}")
+            self.steps = sql("select * from {step} order by run, position")
 
     def check(self, accepted: Iterable[int], final_before: Mapping[int, Row]) -> None:
         for job_id in accepted:
@@ -70,6 +74,7 @@ class Invariants:
         self.living_keys()
         self.places()
         self.records()
+        check_runs(self.runs, self.steps, [*self.jobs.values(), *self.archive.values()])
 
     def finals(self) -> dict[int, Row]:
         found = {job_id: row for job_id, row in self.jobs.items() if row["state"] == "final"}

@@ -76,5 +76,14 @@ class RawSql:
             raise
         self.connection.execute("commit")
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Everything read inside is of one moment, whoever writes meanwhile."""
+        self.connection.execute("begin isolation level repeatable read" if self.postgres else "begin")
+        try:
+            yield
+        finally:
+            self.connection.execute("rollback")
+
     def close(self) -> None:
         self.connection.close()

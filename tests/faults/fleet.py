@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -101,19 +101,21 @@ class Worker:
         heartbeat: float = 0.5,
         lost_after: float = 2.0,
         routine: str = "",
+        module: str = "tests.faults.fleet",
+        more: Sequence[str] = (),
     ) -> None:
         self.log = log
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
         command = [
             sys.executable,
             "-m",
-            "tests.faults.fleet",
+            module,
             url,
             name,
             str(concurrency),
             str(heartbeat),
             str(lost_after),
-            routine,
+            *((routine,) if module == "tests.faults.fleet" else more),
         ]
         with log.open("ab") as output:
             self.process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=output, stderr=output)

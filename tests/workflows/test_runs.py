@@ -12,6 +12,7 @@ from holdfast.clock import MovableClock
 from holdfast.compose import Run, Workflow
 from holdfast.stores.contract import Store, Submission
 from holdfast.workflows.definition import Definition, StepDefinition
+from tests.invariants import Invariants
 from tests.raw_sql import RawSql
 
 Make = Callable[..., App]
@@ -23,25 +24,7 @@ def states(run: Run) -> dict[str, str]:
 
 def agree(run: Run, sql: RawSql) -> None:
     """I8: the numbers of a run, its steps and its jobs tell the same."""
-    row = sql("select * from {run} where id = :id", id=run.id)[0]
-    steps = sql("select * from {step} where run = :id", id=run.id)
-    undone = [step for step in steps if step["state"] in ("DORMANT", "START", "READY")]
-    assert row["undone"] == len(undone)
-    assert row["started"] == sum(step["state"] in ("START", "READY") for step in steps)
-    for step in steps:
-        jobs = sql(
-            "select * from {job} where run = :run and job_type = :type",
-            run=run.id,
-            type=f"{run.name}.{step['name']}",
-        )
-        last = {job["job_key"]: job for job in sorted(jobs, key=lambda job: job["id"])}
-        tasks = [job for key, job in last.items() if not key.endswith(f":{step['name']}.items")]
-        ended = [job["outcome"] for job in tasks if job["state"] == "final"]
-        assert step["created"] == len(tasks)
-        if not row["aborted"]:
-            assert step["undone"] == len(tasks) - len(ended)
-            assert step["succeeded"] == ended.count("success")
-            assert step["failed"] == ended.count("failed")
+    Invariants(sql).check([], {})
 
 
 @pytest.fixture

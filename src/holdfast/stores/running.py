@@ -186,7 +186,7 @@ class Running(Holding):
             publication=row["publication"],
             ignore=decode_names(row["ignore"]),
             priority=row["priority"],
-            progress=row["progress"],
+            progress=round(row["progress"], 4),
             aborted=bool(row["aborted"]),
             create_time=self._known(row["create_time"]),
             update_time=self._known(row["update_time"]),
@@ -342,8 +342,13 @@ class Running(Holding):
         known = self._steps_named(head.id, {end.step for end in ends})
         self._put_steps(head.id, known, account([step.counts for step in known.values()], counts_of(ends)))
 
-    def _go_on(self, head: "RunHead", ends: Sequence[TaskEnd], touched: Iterable[str]) -> None:
-        """Plan with the steps that were touched; others are read when the plan asks for them."""
+    def _go_on(
+        self, head: "RunHead", ends: Sequence[TaskEnd], touched: Iterable[str], changed: Iterable[StepRow] = ()
+    ) -> None:
+        """Plan with the steps that were touched; others are read when the plan asks for them.
+
+        `changed`: steps as they are now for another reason than an end.
+        """
         touched = list(touched)
         effects = [decode_object(end.effects) for end in ends if end.effects]
         known = self._steps_named(
@@ -352,6 +357,7 @@ class Running(Holding):
         while True:
             before = {name: step.counts for name, step in known.items()}
             now = {row.name: row for row in account(list(before.values()), counts_of(ends))}
+            now.update({row.name: row for row in changed})
             now.update(_repartitioned(now, effects))
             may_create = not any(step.creation_held for step in known.values())
             planned = Planning(head.shape, now, head.overview, head.ignore, may_create, before).made(touched)
@@ -464,9 +470,10 @@ class Running(Holding):
             )
             text = encode_json(cursor).decode() if cursor is not None else before.cursor
             self.run("put_items", {"run": run, "name": step, "items_job": before.items_job, "cursor": text})
-            self._put_steps(run, {step: before}, [counts])
             if last:
-                self._go_on(head, (), [step])
+                self._go_on(head, (), [step], [counts])
+            else:
+                self._put_steps(run, {step: before}, [counts])
             return head.shape.steps[step].most_undone - counts.undone
 
     def fill_run(self, run: int) -> None:

@@ -300,7 +300,7 @@ class Planning:
             if row != self._before[name]
         )
         now = self._seen.progress + (moved / self._shape.effort if self._shape.effort else 0.0)
-        return structs.replace(self._seen, progress=round(min(1.0, max(0.0, now)), 6))
+        return structs.replace(self._seen, progress=min(1.0, max(0.0, now)))
 
 
 def _taken(names: dict[str, None]) -> str:
