@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import Struct
 from rich.console import Console
 
-from bench import beside, enqueueing, failures, footprint, latency, throttled
+from bench import beside, enqueueing, failures, flows, footprint, latency, throttled, workflows
 from bench.execution import Run, burst, execution, middle, raw_turns
 from bench.places import Place, Postgres, Sqlite
 from bench.report import Row, save, show
@@ -38,10 +38,31 @@ class Scale(Struct, frozen=True):
     beside: int
     idle: float
     in_hand: int
+    items: int
 
 
-FULL = Scale(runs=3, jobs=100_000, singles=2_000, bulk=50_000, latencies=500, beside=1_000_000, idle=20, in_hand=20_000)
-QUICK = Scale(runs=1, jobs=20_000, singles=500, bulk=20_000, latencies=100, beside=200_000, idle=5, in_hand=5_000)
+FULL = Scale(
+    runs=3,
+    jobs=100_000,
+    singles=2_000,
+    bulk=50_000,
+    latencies=500,
+    beside=1_000_000,
+    idle=20,
+    in_hand=20_000,
+    items=1_000_000,
+)
+QUICK = Scale(
+    runs=1,
+    jobs=20_000,
+    singles=500,
+    bulk=20_000,
+    latencies=100,
+    beside=200_000,
+    idle=5,
+    in_hand=5_000,
+    items=20_000,
+)
 
 
 def main() -> int:
@@ -265,6 +286,39 @@ def throttle(place: Place, scale: Scale) -> list[Row]:
     ]
 
 
+def flow(place: Place, scale: Scale) -> list[Row]:
+    """Each sample is a median of three runs already."""
+    got = interleaved(scale.runs, bare=lambda: workflows.bare(place, 3), ours=lambda: workflows.ours(place, 3))
+    rows = []
+    for name, what, most in (("fan", "fan-out 1 → 998 → 1, for each task", 0.5), ("chain", "chain of 200 steps", 1.5)):
+        bare, ours = (median(getattr(sample, name) for sample in got[kind]) for kind in ("bare", "ours"))
+        rows.append(Row(f"{place.name}: {what}", "ms", ours, at_most=most, note=f"the bare database takes {bare:.3f}"))
+    return rows
+
+
+def items(place: Place, scale: Scale) -> list[Row]:
+    """Once: it is long, and the plain queue stands beside it."""
+    count, on = scale.items, place.name
+    plain = execution(place, min(count, scale.jobs))
+    found = workflows.items(place, count)
+    grown = f"{found.memory_early:.1f} MB when a tenth was done"
+    return [
+        Row(
+            f"{on}: a step of {count:,} items",
+            "tasks/s",
+            found.rate,
+            plain.rate,
+            "plain queue",
+            worker_cpu=found.worker_cpu,
+            server_cpu=found.server_cpu,
+            memory=found.memory,
+            note=grown,
+        ),
+        Row(f"{on}: most of them undone at a time", "tasks", found.most_undone, at_most=flows.MOST_UNDONE),
+        Row(f"{on}: memory at the end", "MB", found.memory, found.memory_early, "at a tenth", at_most=1.2),
+    ]
+
+
 def rest(place: Place, scale: Scale) -> list[Row]:
     found = footprint.idle(place, scale.idle)
     per_job = footprint.memory_per_job(place, scale.in_hand)
@@ -306,6 +360,8 @@ PER_PLACE = {
     "enqueue": enqueue,
     "beside": stand_beside,
     "throttled": throttle,
+    "workflows": flow,
+    "items": items,
     "idle": rest,
     "takeover": take_over,
 }

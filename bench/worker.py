@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench import flows
 from bench.marks import Marks
 from holdfast import App
 
@@ -50,10 +51,13 @@ def main() -> None:
     parser.add_argument("--app", type=json.loads, default={}, help="settings of the app")
     parser.add_argument("--enqueue", type=int, default=0, help="enqueue so many jobs itself, one each --gap seconds")
     parser.add_argument("--gap", type=float, default=0.02)
+    parser.add_argument("--flows", type=int, nargs=3, metavar=("WIDTH", "LENGTH", "ITEMS"), help="workflows as well")
     arguments = parser.parse_args()
     threading.Thread(target=_die_with_driver, daemon=True).start()
     marks = Marks(arguments.marks, arguments.size)
     app = bench_app(arguments.url, marks, **arguments.app)
+    if arguments.flows:
+        flows.declare(app, marks.hit, *arguments.flows)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -48,7 +48,7 @@ class Invariants:
         with sql.snapshot():
             if not sql(IS_SET_UP[sql.postgres], table=f"{sql.instance}__queue"):
                 self.jobs, self.archive, self.hints, self.keys, self.leases, self.attempts = {}, {}, {}, [], [], []
-                self.runs, self.steps = [], []
+                self.runs, self.steps, self.holds = [], [], []
                 return
             self.jobs: dict[int, Row] = {row["id"]: row for row in sql("select * from {job}")}
             self.archive: dict[int, Row] = {row["id"]: row for row in sql("select * from {archive}")}
@@ -62,6 +62,7 @@ class Invariants:
             self.attempts = sql("select * from {attempt} order by job, attempt")
             self.runs = sql("select * from {run}")
             self.steps = sql("select * from {step} order by run, position")
+            self.holds = sql("select * from {hold}")
 
     def check(self, accepted: Iterable[int], final_before: Mapping[int, Row]) -> None:
         for job_id in accepted:
@@ -74,7 +75,7 @@ class Invariants:
         self.living_keys()
         self.places()
         self.records()
-        check_runs(self.runs, self.steps, [*self.jobs.values(), *self.archive.values()])
+        check_runs(self.runs, self.steps, [*self.jobs.values(), *self.archive.values()], bool(self.holds))
 
     def finals(self) -> dict[int, Row]:
         found = {job_id: row for job_id, row in self.jobs.items() if row["state"] == "final"}
