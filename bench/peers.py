@@ -19,15 +19,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from bench import enqueueing, latency
+from bench import enqueueing, flow_peers, latency
 from bench.__main__ import interleaved, measured, places
 from bench.execution import Run, check_marks, execution, middle, watch
+from bench.flow_peers import FLOW_PEERS, FlowPeer
 from bench.marks import Marks
 from bench.places import Place, Postgres
-from bench.processes import ROOT, Stalled, Started, end_all, wait_for
+from bench.processes import ENVIRONMENTS, ROOT, Stalled, Started, end_all, wait_for
 from bench.report import Row, save, show
 
-ENVIRONMENTS = ROOT / "bench" / "environments"
 PATIENCE = 120
 
 
@@ -99,32 +99,40 @@ OURS = Peer("holdfast", (), "", "", 100_000, 2_000, 50_000)
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.peers")
-    parser.add_argument("--only", nargs="+", default=[], metavar="PEER", choices=[peer.name for peer in PEERS])
+    names = [peer.name for peer in (*PEERS, *FLOW_PEERS)]
+    parser.add_argument("--only", nargs="+", default=[], metavar="PEER", choices=names)
     parser.add_argument("--quick", action="store_true", help="a fifth of the size, each once")
     parser.add_argument("--runs", type=int, help="of every measurement (3)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to keep the result")
     given = parser.parse_args()
     chosen = [peer for peer in PEERS if not given.only or peer.name in given.only]
     size, runs = 5 if given.quick else 1, given.runs or (1 if given.quick else 3)
-    missing = {peer.name: why for peer in chosen if (why := install(peer))}
+    flows = [peer for peer in FLOW_PEERS if not given.only or peer.name in given.only]
+    missing = {peer.name: why for peer in (*chosen, *flows) if (why := flow_peers.lacking(peer) or install(peer))}
     ready = [peer for peer in chosen if peer.name not in missing]
+    flows = [peer for peer in flows if peer.name not in missing]
     rows = [Row(name, "", None, note=f"skipped: {why}") for name, why in missing.items()]
     began = time.monotonic()
-    with places({peer.place for peer in ready}) as found:
+    with places({peer.place for peer in ready} | {place for peer in flows for place in peer.places}) as found:
         for place in ("postgres", "sqlite"):
             here = [peer for peer in ready if peer.place == place]
             if here:
                 rows += measured(
                     f"peers-{place}", lambda where, _, here=here: compared(where, here, runs, size), found, None
                 )  # type: ignore[misc]
+            along = [peer for peer in flows if place in peer.places]
+            if along:
+                rows += measured(
+                    f"flows-{place}", lambda where, _, along=along: flow_peers.compared(where, along, runs), found, None
+                )  # type: ignore[misc]
     show(rows, f"Holdfast and others on this machine ({runs} runs, medians, {time.monotonic() - began:.0f} s)")
     print(
-        f"Kept in {save(rows, 'peers', {'runs': runs, 'size': 1 / size, 'versions': installed(ready)}, given.json).name}."
+        f"Kept in {save(rows, 'peers', {'runs': runs, 'size': 1 / size, 'versions': installed([*ready, *flows])}, given.json).name}."
     )
     return 0 if all(row.met is not False for row in rows) else 1
 
 
-def install(peer: Peer) -> str:
+def install(peer: Peer | FlowPeer) -> str:
     """Make the peer's environment if it is not there; why not, if that fails."""
     folder = ENVIRONMENTS / peer.name
     complete = folder / ".complete"
@@ -154,7 +162,7 @@ def install(peer: Peer) -> str:
     return ""
 
 
-def _install_node(peer: Peer, folder: Path) -> None:
+def _install_node(peer: Peer | FlowPeer, folder: Path) -> None:
     if not shutil.which("npm"):
         raise LookupError("it needs Node, and npm is not on the PATH")
     folder.mkdir(parents=True)
@@ -185,7 +193,7 @@ def _run(command: list[str]) -> None:
     subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
 
 
-def installed(peers: list[Peer]) -> dict[str, str]:
+def installed(peers: list[Peer | FlowPeer]) -> dict[str, str]:
     """The version of each peer."""
     found = {}
     for peer in peers:

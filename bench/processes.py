@@ -16,6 +16,7 @@ import psutil
 from bench.marks import Marks
 
 ROOT = Path(__file__).resolve().parent.parent
+ENVIRONMENTS = ROOT / "bench" / "environments"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "PYTHONUNBUFFERED": "1"}
 ENVIRONMENT.pop("PYTHONDONTWRITEBYTECODE", None)
 
