@@ -1,7 +1,11 @@
-"""What a worker has in its hand: how many jobs, under which leases, and which of them have ended."""
+"""What a worker has in its hand: how many jobs, under which leases, and which of them have ended.
+
+A lease ends in the turn that settles its last jobs, unless another pump is still about to settle others of them: who
+crashes then must leave the lease behind, or nobody would find those jobs. Then it ends in a turn after that.
+"""
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 
 from holdfast.stores.contract import Claimed, Done, Report
@@ -26,6 +30,8 @@ class Hand:
         self._lock = threading.Lock()
         self._leases: dict[int, int] = {}  # lease → jobs of it that are still in hand
         self._ending: set[int] = set()  # leases with nothing left in them, until the database knows
+        self._settling: list[Counter[int]] = [Counter() for _ in range(pumps)]  # lease → jobs on their way there
+        self._late: list[int] = []  # leases to end in the next turn
         self._rates = [0.0] * pumps  # jobs ended per second
         self._measured = [0.0] * pumps
 
@@ -67,8 +73,8 @@ class Hand:
             for call in calls:
                 self._leases[call.lease] = self._leases.get(call.lease, 0) + 1
 
-    def take_finished(self) -> tuple[list[Done], list[Report], list[int]]:
-        """Everything that ended since the last turn, and the leases with nothing left in them."""
+    def take_finished(self, pump: int = 0) -> tuple[list[Done], list[Report], list[int]]:
+        """Everything that ended since the last turn, and the leases that end with it."""
         done: list[Done] = []
         reports: list[Report] = []
         to_judge: list[Report] = []
@@ -85,25 +91,39 @@ class Hand:
                 reports.append(end)
         for report in to_judge:
             self._judge.ask(report)
-        return done, reports, self._count_down(done, reports)
+        return done, reports, self._count_down(leases_of(done, reports), pump)
 
-    def _count_down(self, done: Sequence[Done], reports: Sequence[Report]) -> list[int]:
-        ended, leases = [], self._leases
+    def _count_down(self, taken: Counter[int], pump: int) -> list[int]:
         with self._lock:
-            for lease in [item.call.lease for item in done] + [report.lease for report in reports if report.lease]:
-                leases[lease] = leases.get(lease, 1) - 1
-                if not leases[lease]:
-                    del leases[lease]
-                    self._ending.add(lease)
+            ended, self._late = self._late, []
+            for lease, count in taken.items():
+                self._settling[pump][lease] += count
+                left = self._leases.pop(lease, count) - count
+                if left:
+                    self._leases[lease] = left
+                    continue
+                self._ending.add(lease)
+                if not any(settling[lease] for other, settling in enumerate(self._settling) if other != pump):
                     ended.append(lease)
         return ended
 
-    def settled(self, leases: Sequence[int]) -> None:
-        """The database knows that these leases have ended."""
-        if leases:
-            with self._lock:
-                self._ending.difference_update(leases)
+    def settled(self, done: Sequence[Done], reports: Sequence[Report], ended: Sequence[int], pump: int = 0) -> None:
+        """The database knows of these ends, and that these leases have ended."""
+        with self._lock:
+            self._ending.difference_update(ended)
+            settling = self._settling[pump]
+            for lease, count in leases_of(done, reports).items():
+                settling[lease] -= count
+                if settling[lease] <= 0:
+                    del settling[lease]
+                    if lease in self._ending and not any(each[lease] for each in self._settling):
+                        self._late.append(lease)
 
     def known_leases(self) -> list[int]:
         with self._lock:
             return [*self._leases, *self._ending]
+
+
+def leases_of(done: Sequence[Done], reports: Sequence[Report]) -> Counter[int]:
+    """How many jobs of each lease are among these."""
+    return Counter([*(item.call.lease for item in done), *(report.lease for report in reports if report.lease)])

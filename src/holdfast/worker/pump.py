@@ -141,7 +141,7 @@ class Pump(threading.Thread):
         return True
 
     def _collect(self) -> None:
-        done, reports, ended = self.hand.take_finished()
+        done, reports, ended = self.hand.take_finished(self.index)
         self._pending[0].extend(done)
         self._pending[1].extend(reports)
         self._pending[2].extend(ended)
@@ -229,7 +229,7 @@ class Pump(threading.Thread):
         worker, now = self.worker, monotonic()
         claimed, finished = len(answer.claimed), in_hand_of(turn)
         self.hand.release(room - claimed + finished)
-        self.hand.settled(turn.ended_leases)
+        self.hand.settled(turn.done, turn.reports, turn.ended_leases, self.index)
         self.hand.attempts += claimed
         self.hand.stale += answer.stale
         if answer.claimed:
@@ -294,13 +294,15 @@ class Pump(threading.Thread):
         done, reports, ended = self._pending
         self._note_apart()
         while done:
-            self._store_one(Turn(self.worker.id, self.index, done=[done[-1]]), done[-1].call.id)
+            self._store_one(Turn(self.worker.id, self.index, done=[done[-1]]), done[-1].call.id, done[-1].call.lease)
             done.pop()
         while reports:
-            self._store_one(Turn(self.worker.id, self.index, reports=[reports[-1]]), reports[-1].job_id)
+            self._store_one(
+                Turn(self.worker.id, self.index, reports=[reports[-1]]), reports[-1].job_id, reports[-1].lease
+            )
             reports.pop()
         self.store.exchange(Turn(self.worker.id, self.index, ended_leases=ended))
-        self.hand.settled(ended)
+        self.hand.settled((), (), ended, self.index)
         ended.clear()
 
     def _note_apart(self) -> None:
@@ -314,7 +316,8 @@ class Pump(threading.Thread):
             except Exception:
                 logger.exception("What job %s said at its end could not be stored and is lost.", note.job_id)
 
-    def _store_one(self, turn: Turn, job_id: int) -> None:
+    def _store_one(self, turn: Turn, job_id: int, lease: int) -> None:
+        stored = True
         try:
             self.store.exchange(turn)
         except Unavailable:
@@ -323,10 +326,15 @@ class Pump(threading.Thread):
             logger.exception(
                 "What an attempt of job %s ended with could not be stored; it ends in an error instead.", job_id
             )
-            self._store_failure(turn, error)
+            stored = self._store_failure(turn, error)
         self.hand.release(in_hand_of(turn))
+        if stored:
+            self.hand.settled(turn.done, turn.reports, (), self.index)
+        elif lease in self._pending[2]:
+            self._pending[2].remove(lease)  # by it the job is found when we are gone
 
-    def _store_failure(self, turn: Turn, error: Exception) -> None:
+    def _store_failure(self, turn: Turn, error: Exception) -> bool:
+        """Whether at least that could be stored."""
         told = JobError(
             type(error).__qualname__, f"what the attempt ended with could not be stored: {error!r:.500}", "result"
         )
@@ -337,10 +345,12 @@ class Pump(threading.Thread):
             self.store.exchange(
                 Turn(turn.worker, turn.pump, reports=[Report(job_id, Raised(told), number) for job_id, number in calls])
             )
+            return True
         except Unavailable:
             raise
         except Exception:
             logger.exception("Nor could that; the job is recovered when this worker ends.")
+            return False
 
 
 def in_hand_of(turn: Turn) -> int:

@@ -400,6 +400,7 @@ class Worker:
             _, reports, _ = self.hand.take_finished()
             if reports:
                 self.store.exchange(Turn(self.id, reports=reports))
+                self.hand.settled((), reports, ())
             elif busy:
                 self._woken.wait(0.05)
                 self._woken.clear()
@@ -427,6 +428,6 @@ class Worker:
             if done or reports:
                 notes = self.scribe.take(done, reports) if self.scribe.busy else ()
                 self.store.exchange(Turn(self.id, done=done, reports=reports, ended_leases=ended, notes=notes))
-                self.hand.settled(ended)
+                self.hand.settled(done, reports, ended)
             if call.lease in ended:
                 return
