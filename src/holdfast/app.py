@@ -42,6 +42,7 @@ from holdfast.stores.contract import (
     FiringRow,
     NewJob,
     QueueDeclared,
+    RequestKey,
     RoutineRow,
     ScheduleRow,
     Store,
@@ -475,6 +476,12 @@ class App:
     ) -> Job:
         """Enqueue by name; a type that is not known yet is registered with its first job (Q3)."""
         return self.add([self._named(queue, job_type, dict(payload or {}), options)], connection)[0]
+
+    def enqueue_once(
+        self, request: RequestKey, queue: str, job_type: str, payload: Mapping[str, Any], **options: Any
+    ) -> Job:
+        """`enqueue`, but the same request again gives the job that it made; `Conflict` if it asks for something else."""
+        return self.store.add_once(self._named(queue, job_type, dict(payload), options), request)
 
     def _named(self, queue: str, job_type: str, payload: dict[str, Any], options: dict[str, Any]) -> NewJob:
         check_name(queue, "Queue")

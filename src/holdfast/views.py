@@ -126,6 +126,21 @@ STEP = ("state", "created", "undone", "succeeded", "failed", "errors", "all_crea
 STEP_TIMES = ("start_time", "end_time", "creation_held")
 STEP_EXPLANATION = ("step", "reason", "text", "details")
 HOLD = ("level", "workflow", "trigger", "actor", "hold_time")
+TYPE = (
+    "job_type",
+    "queue",
+    "default_timeout",
+    "default_priority",
+    "default_throttle_factor",
+    "default_time_windows",
+    "default_retries",
+    "on_crash",
+    "max_crashes",
+    "has_handler",
+    "has_retry_handler",
+    "has_response_handler",
+    "labels",
+)
 WORKER = (
     "id",
     "name",
@@ -140,6 +155,10 @@ WORKER = (
     "beat_time",
     "stopping",
 )
+
+AUDIT = ("id", "time", "actor", "action", "job", "attempt", "queue", "detail")
+ATTEMPT_RECORD = ("id", "job", "attempt", "outcome", "state", "time", "error")
+TOKEN = ("name", "scope", "create_time", "expires_time")
 
 Shape = dict[str, Any]
 
@@ -173,6 +192,14 @@ def queue(row: Struct, counts: Mapping[str, int]) -> Shape:
         | more
         | {"jobs": {status: counts.get(status, 0) for status in STATUSES}}
     )
+
+
+def job_type(row: Any) -> Shape:
+    """A job type as it is registered, with the schema of its arguments and its retry policy."""
+    parts = {name: getattr(row, name) for name in ("schema", "retry")}
+    return _shape(row, TYPE) | {
+        name: None if text is None else msgspec.json.decode(text) for name, text in parts.items()
+    }
 
 
 def queue_load(row: Struct) -> Shape:
@@ -237,6 +264,21 @@ def part(row: Any) -> Shape:
 def text(value: Any) -> str:
     """A value as JSON on a line."""
     return msgspec.json.encode(value).decode()
+
+
+def audit(row: Struct) -> Shape:
+    """What somebody did from outside."""
+    return _shape(row, AUDIT)
+
+
+def attempt_record(row: Struct) -> Shape:
+    """An attempt that did not end in plain success, as `/events` tells of it."""
+    return _shape(row, ATTEMPT_RECORD)
+
+
+def token(row: Struct) -> Shape:
+    """What is known of a token: never its secret."""
+    return _shape(row, TOKEN)
 
 
 def _shape(value: Struct, names: tuple[str, ...], **stored_as: str) -> Shape:

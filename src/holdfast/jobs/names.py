@@ -6,6 +6,7 @@ from holdfast.errors import Invalid
 
 INSTANCE_OR_QUEUE = re.compile(r"[a-z]+(_[a-z]+)*")
 JOB_TYPE = re.compile(r"[A-Za-z0-9_.-]+")
+TOKEN = re.compile(r"[A-Za-z0-9_.@-]{1,100}")
 LONGEST_NAME = 40
 LONGEST_TYPE = 200
 LONGEST_KEY = 500
@@ -42,6 +43,12 @@ def check_job_key(key: object) -> str | None:
             "job_key holds half of a surrogate pair, which cannot be stored. Give it as proper text."
         ) from None
     return key
+
+
+def check_token_name(name: str) -> str:
+    if not TOKEN.fullmatch(name):
+        raise Invalid(f"Token name {name!r}: use letters, digits, `_`, `-`, `.` and `@`, at most 100 characters.")
+    return name
 
 
 def check_table(name: object, instance: str, queue: str) -> str:

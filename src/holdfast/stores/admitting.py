@@ -1,16 +1,21 @@
-"""Who may ask over HTTP: tokens, one-time logins and sessions, known by their hashes only."""
+"""Who may ask over HTTP, and what was asked: tokens, logins and sessions by their hashes, requests by their keys."""
 
 from collections.abc import Sequence
 from datetime import timedelta
 
+from msgspec import structs
+
 from holdfast.errors import Conflict, NotFound
-from holdfast.stores.contract import TokenRow
-from holdfast.stores.explaining import Explaining
+from holdfast.jobs.job import Job
+from holdfast.stores.contract import NewJob, RequestKey, TokenRow
+from holdfast.stores.listing import Listing
 from holdfast.stores.statements import RowDict
 
+REQUESTS_ARE_KNOWN = timedelta(days=7)
 
-class Admitting(Explaining):
-    """Adds the verbs about tokens."""
+
+class Admitting(Listing):
+    """Adds the verbs about tokens and requests."""
 
     def add_token(
         self, name: str, hash: str, *, kind: str, scope: str, lasts: timedelta | None, actor: str
@@ -59,6 +64,23 @@ class Admitting(Explaining):
     def log_out(self, session: str) -> None:
         with self.lone_write():
             self.run("drop_session", {"hash": session})
+
+    def add_once(self, new: NewJob, request: RequestKey) -> Job:
+        """Add a job, or give the one that the same request has added before; `Conflict` if it asked for something else."""
+        params = {"owner": request.owner, "key": request.key}
+        with self.work():
+            now = self.now()
+            self.run("forget_requests", {"since": self.time(now - REQUESTS_ARE_KNOWN)})
+            if self.run("take_request", {**params, "print": request.print, "now": self.time(now)}):
+                job = self.insert([new])[0]
+                self.run("note_request", {**params, "job": job.id, "duplicate": job.duplicate})
+                return job
+            known = self.rows("request", params)[0]
+            if known["print"] != request.print:
+                raise Conflict(
+                    f"The Idempotency-Key `{request.key}` was used for another body, which made job {known['job']}. Use a new key."
+                )
+            return structs.replace(self._get(known["job"]), duplicate=bool(known["duplicate"]))
 
     def _token_of(self, row: RowDict) -> TokenRow:
         times = self._known(row["create_time"]), self.moment(row["expires_time"])

@@ -375,7 +375,7 @@ class RoutineRow(Struct, frozen=True):
 
 
 class Filter(Struct, frozen=True):
-    """What `find` looks for; None means anything."""
+    """What `find` and `page` look for; None means anything. Only `page` looks at what stands behind `archive`."""
 
     job_type: str | None = None
     job_key: str | None = None
@@ -385,6 +385,29 @@ class Filter(Struct, frozen=True):
     before: int | None = None
     limit: int = 50
     archive: bool = False
+    outcome: str | None = None
+    situation: str | None = None
+    worker: int | None = None
+    run: int | None = None
+    retry_of: int | None = None
+    priority: float | None = None
+    attempt: int | None = None
+    failures: int | None = None
+    error: str | None = None  # stands somewhere in it
+    create_time_since: datetime | None = None  # and with it
+    create_time_until: datetime | None = None  # and without it
+    scheduled_run_time_since: datetime | None = None
+    scheduled_run_time_until: datetime | None = None
+    end_time_since: datetime | None = None
+    end_time_until: datetime | None = None
+
+
+class Page(Struct, frozen=True):
+    """A part of a list, newest first."""
+
+    jobs: Sequence[Job]
+    before: int | None  # where the next one begins; None: there is no more
+    complete: bool  # False: it looked at as many jobs as one page may, and there may be more that fit
 
 
 class ArchivePage(Struct, frozen=True):
@@ -569,6 +592,47 @@ class BuildFilter(Struct, frozen=True):
     cache: int = 200  # how many completed builds are cached
 
 
+class AuditRow(Struct, frozen=True):
+    """What somebody did from outside."""
+
+    id: int
+    time: datetime
+    actor: str
+    action: str
+    job: int | None
+    attempt: int | None
+    queue: str | None
+    detail: str | None
+
+
+class AttemptRecord(Struct, frozen=True):
+    """An attempt that did not end in plain success."""
+
+    id: int
+    job: int
+    attempt: int
+    outcome: str
+    state: str  # of the job after it
+    time: datetime
+    error: JobError | None
+
+
+class RecentEnd(Struct, frozen=True):
+    """A job that ended lately."""
+
+    job_type: str
+    outcome: str
+    execution_time: float | None
+
+
+class RequestKey(Struct, frozen=True):
+    """A request that must not be carried out twice."""
+
+    owner: str
+    key: str
+    print: str  # of what it asks for
+
+
 class Store(Protocol):
     """One connection to one instance."""
 
@@ -629,11 +693,23 @@ class Store(Protocol):
     # Jobs
     def add(self, jobs: Sequence[NewJob], connection: Any = None) -> Sequence[Job]: ...
 
+    def add_once(self, new: NewJob, request: RequestKey) -> Job: ...
+
     def transaction(self) -> AbstractContextManager[Any]: ...
 
     def get(self, job_id: int) -> Job: ...
 
     def find(self, wanted: Filter) -> Sequence[Job]: ...
+
+    def page(self, wanted: Filter) -> Page: ...
+
+    def last_records(self) -> tuple[int, int]: ...
+
+    def records(self, audit: int, attempt: int, limit: int) -> tuple[Sequence[AuditRow], Sequence[AttemptRecord]]: ...
+
+    def recent_ends(self) -> Sequence[RecentEnd]: ...
+
+    def size(self) -> int: ...
 
     def history(self, job_id: int) -> Sequence[Move]: ...
 

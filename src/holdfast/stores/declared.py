@@ -19,6 +19,8 @@ from holdfast.stores.contract import (
 )
 from holdfast.stores.statements import RowDict, Statements, decode_words, encode_json
 
+LIVING, ARCHIVE = "*job", "*archive"  # in a queue's place; no queue has such a name
+
 
 class Declared(Statements):
     """Adds the verbs about queues and types."""
@@ -100,6 +102,10 @@ class Declared(Statements):
                 f"There is no queue `{name}` in instance `{self.instance}`. Declare it with app.queue({name!r})."
             )
         return row
+
+    def table_named(self, name: str) -> str:
+        """The table that `{queue_table}` stands for: a queue's, or `LIVING`, or `ARCHIVE`."""
+        return f"{self.instance}__{name[1:]}" if name in (LIVING, ARCHIVE) else self.queue_row(name).table_name
 
     def types(self) -> Mapping[str, TypeRow]:
         with self.work(write=False):

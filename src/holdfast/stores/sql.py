@@ -2,8 +2,8 @@
 
 The verbs are written in a chain of classes, a file for each kind, each knowing only those before it: `statements`,
 `declared`, `reading`, `noting`, `breaking`, `changing`, `adding`, `holding`, `running`, `building`, `scheduling`, `archiving`,
-`run_archive`, `looping`, `sweeping`, `glancing`, `claiming`, `explaining`, `admitting`, and here what workers ask. A database adds its connection,
-its form of times and lists, and the two verbs that every job passes (`insert`, `exchange`), each written for its own speed.
+`run_archive`, `looping`, `sweeping`, `glancing`, `claiming`, `explaining`, `listing`, `admitting`, and here what workers ask. A database adds
+its connection, its form of times and lists, and the two verbs that every job passes (`insert`, `exchange`), each written for its own speed.
 """
 
 from collections.abc import Sequence

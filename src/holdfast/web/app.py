@@ -17,15 +17,23 @@ from litestar.types import ASGIApp
 
 from holdfast.app import App
 from holdfast.version import VERSION
-from holdfast.web import auth, document, health, problems
+from holdfast.web import auth, document, events, health, jobs, metrics, problems, queues, schedules, workers, workflows
 from holdfast.web.bodies import StrictRequest, refuse_unknown
 from holdfast.web.callers import Caller, caller_of
 from holdfast.web.gate import Gate
 from holdfast.web.pages import routes as pages
 from holdfast.web.site import Site
 
-API: list[Router] = [document.router]  # under /api/v1
-OUTSIDE: list[Router] = [health.router, auth.router]  # hooks and badges too
+API: list[Router] = [
+    jobs.router,
+    queues.router,
+    workflows.router,
+    schedules.router,
+    workers.router,
+    events.router,
+    document.router,
+]  # under /api/v1
+OUTSIDE: list[Router] = [health.router, metrics.router, auth.router]  # hooks and badges too
 PAGES: list[Router] = [pages.router]  # the dashboard
 ROOM_AROUND_A_PAYLOAD = 1 << 20  # bytes
 
@@ -50,7 +58,7 @@ def create(app: App, *, hosts: Sequence[str] = ()) -> ASGIApp:
             openapi_controller=document.Nothing,  # type: ignore[arg-type]
         ),
         request_max_body_size=app.payload_limit + ROOM_AROUND_A_PAYLOAD,
-        on_shutdown=[site.close],
+        on_shutdown=[site.live.close, site.close],
         signature_types=[Site, Caller],
         logging_config=None,
     )

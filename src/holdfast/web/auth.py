@@ -7,9 +7,7 @@
   not come from another site. Nothing but the login changes anything by GET.
 """
 
-import hashlib
 import hmac
-import secrets
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -19,57 +17,49 @@ from litestar import Request, Response, Router, get, post
 from litestar.connection import ASGIConnection
 from litestar.exceptions import MethodNotAllowedException, NotAuthorizedException, PermissionDeniedException
 from litestar.handlers import BaseRouteHandler
+from litestar.params import FromQuery
 from litestar.response import Redirect
 
 from holdfast.app import App
 from holdfast.stores.contract import TokenRow
+from holdfast.web import secret
 from holdfast.web.callers import PUBLIC, TROUBLE, Caller, caller_of
-from holdfast.web.site import Site
+from holdfast.web.site import Site, TheSite
 
 SAFE = ("GET", "HEAD", "OPTIONS")
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 LOGIN_LASTS = timedelta(hours=24)
 SESSION_LASTS = timedelta(days=7)
-PREFIX = "hf_"
-
-
-def new_secret() -> str:
-    return PREFIX + secrets.token_urlsafe(32)
-
-
-def hashed(secret: str) -> str:
-    """As it is stored. A secret is random and long: nothing slower is needed to keep it from being guessed."""
-    return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def make_login(app: App) -> str:
     """A one-time token for the address that a browser logs in with."""
-    secret = new_secret()
-    app.store.add_token("login", hashed(secret), kind="login", scope="admin", lasts=LOGIN_LASTS, actor="serve")
-    return secret
+    token = secret.new()
+    app.store.add_token("login", secret.hashed(token), kind="login", scope="admin", lasts=LOGIN_LASTS, actor="serve")
+    return token
 
 
-def identify(site: Site, authorization: list[str], cookie: str | None) -> Caller | None:
+def identify(site: TheSite, authorization: list[str], cookie: str | None) -> Caller | None:
     """Who shows these; None if they are worth nothing. Blocks: asks the store."""
     if authorization:
-        kind, _, secret = authorization[0].partition(" ")
-        if len(authorization) > 1 or kind.lower() != "bearer" or not secret.strip():
+        kind, _, token = authorization[0].partition(" ")
+        if len(authorization) > 1 or kind.lower() != "bearer" or not token.strip():
             return None
-        return _caller(_known(site, secret.strip(), "token"), None)
+        return _caller(_known(site, token.strip(), "token"), None)
     if cookie is None:
         return None
     return _caller(_known(site, cookie, "session"), cookie)
 
 
-def _known(site: Site, secret: str, kind: str) -> TokenRow | None:
+def _known(site: Site, shown: str, kind: str) -> TokenRow | None:
     with site.reader() as store:
-        return store.token(hashed(secret), kind)
+        return store.token(secret.hashed(shown), kind)
 
 
 def _caller(row: TokenRow | None, session: str | None) -> Caller | None:
     if row is None:
         return None
-    return Caller(row.name, row.scope, None if session is None else hashed(f"csrf {session}"))
+    return Caller(row.name, row.scope, None if session is None else secret.hashed(f"csrf {session}"))
 
 
 def cookie_name(scope: Mapping[str, Any]) -> str:
@@ -115,10 +105,10 @@ async def _refuse_forgery(connection: ASGIConnection[Any, Any, Any, Any], expect
 
 
 @get("/login", opt={"needs": PUBLIC}, include_in_schema=False, sync_to_thread=True)
-def login(request: Request[Any, Any, Any], site: Site, token: str = "") -> Redirect:
+def login(request: Request[Any, Any, Any], site: TheSite, token: FromQuery[str] = "") -> Redirect:
     """Turn the one-time token into a session, and go to the dashboard."""
-    session = new_secret()
-    if not site.app.store.log_in(hashed(token), hashed(session), SESSION_LASTS):
+    session = secret.new()
+    if not site.app.store.log_in(secret.hashed(token), secret.hashed(session), SESSION_LASTS):
         raise NotAuthorizedException
     root = request.scope.get("root_path", "")
     answer = Redirect(f"{root}/", status_code=303)
@@ -135,10 +125,10 @@ def login(request: Request[Any, Any, Any], site: Site, token: str = "") -> Redir
 
 
 @post("/logout", opt={"needs": "read"}, include_in_schema=False, sync_to_thread=True)
-def logout(request: Request[Any, Any, Any], site: Site) -> Response[str]:
+def logout(request: Request[Any, Any, Any], site: TheSite) -> Response[str]:
     """End the session of this browser."""
     name = cookie_name(request.scope)
-    site.app.store.log_out(hashed(request.cookies.get(name, "")))
+    site.app.store.log_out(secret.hashed(request.cookies.get(name, "")))
     answer = Response("You are logged out.", media_type="text/plain", status_code=200)
     answer.delete_cookie(name, path=f"{request.scope.get('root_path', '')}/")
     return answer

@@ -4,6 +4,7 @@ A body is JSON and nothing else: no NaN, no name twice in an object, no nesting 
 where a number belongs.
 """
 
+import hashlib
 import json
 from typing import Any
 
@@ -14,6 +15,7 @@ from litestar.exceptions import HTTPException
 from holdfast.errors import Invalid
 
 RESERVED = {"request", "site", "caller", "data"}
+HEADERS = {"idempotency_key", "last_event_id"}
 
 
 class StrictRequest(Request[Any, Any, Any]):
@@ -57,14 +59,21 @@ def _constant(name: str) -> Any:
     raise ValueError(f"{name} is no number of JSON")
 
 
+def fingerprint(value: Any) -> str:
+    """The same for the same content, in whatever order it was written."""
+    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()
+
+
 def refuse_unknown(request: Request[Any, Any, Any]) -> None:
     """A filter that is misspelt must not become a list of everything."""
-    signature = request.route_handler.parsed_fn_signature
-    known = [
-        getattr(field.kwarg_definition, "query", None) or name
-        for name, field in signature.parameters.items()
-        if name not in RESERVED and name not in request.path_params
-    ]
+    handler = request.route_handler
+    provided = handler.resolve_dependencies()
+    fields = dict(handler.parsed_fn_signature.parameters)
+    for name in fields.keys() & provided.keys() - RESERVED:
+        fields |= provided[name].parsed_fn_signature.parameters
+    for name in RESERVED | HEADERS | provided.keys() | request.path_params.keys():
+        fields.pop(name, None)
+    known = {getattr(field.kwarg_definition, "name", None) or name for name, field in fields.items()}
     for name in request.query_params:
         if name not in known:
             there = f"known are {', '.join(sorted(known))}" if known else "there are none here"

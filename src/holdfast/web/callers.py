@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from litestar.di import NamedDependency
 from msgspec import Struct
 
 SCOPES = ("read", "enqueue", "operate", "admin")  # each includes the ones before
@@ -25,6 +26,9 @@ class Caller(Struct, frozen=True):
 
     def may(self, needed: str) -> bool:
         return SCOPES.index(self.scope) >= SCOPES.index(needed)
+
+
+TheCaller = NamedDependency[Caller]  # as a route is given it
 
 
 def caller_of(scope: Mapping[str, Any]) -> Caller | None:

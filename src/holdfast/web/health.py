@@ -5,7 +5,7 @@ from litestar import Response, Router
 from holdfast.errors import Unavailable
 from holdfast.web.callers import PUBLIC
 from holdfast.web.routes import look
-from holdfast.web.site import Site
+from holdfast.web.site import TheSite
 
 
 @look("/healthz", needs=PUBLIC, include_in_schema=False)
@@ -15,7 +15,7 @@ def healthz() -> dict[str, str]:
 
 
 @look("/readyz", needs=PUBLIC, include_in_schema=False)
-def readyz(site: Site) -> Response[dict[str, str]]:
+def readyz(site: TheSite) -> Response[dict[str, str]]:
     """The database answers too."""
     try:
         with site.reader() as store:

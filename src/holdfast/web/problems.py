@@ -75,13 +75,9 @@ def described(error: Exception) -> Problem:
             logger.warning("%s", error)
         return Problem(status, error.code, HTTPStatus(status).phrase, str(error))
     if isinstance(error, HTTPException) and error.status_code < 500:
-        return Problem(
-            error.status_code,
-            CODES.get(error.status_code, "refused"),
-            HTTPStatus(error.status_code).phrase,
-            UNAUTHORIZED if error.status_code == 401 else error.detail,
-            errors=_errors(error.extra),
-        )
+        status, wrong = error.status_code, _wrong(error.extra)
+        detail = UNAUTHORIZED if status == 401 else f"{'; '.join(wrong)}." if wrong else error.detail
+        return Problem(status, CODES.get(status, "refused"), HTTPStatus(status).phrase, detail, errors=wrong)
     logger.error("A request failed", exc_info=error)
     return of_status(500, UNEXPECTED)
 
@@ -90,11 +86,15 @@ def of_status(status: int, detail: str) -> Problem:
     return Problem(status, CODES[status], HTTPStatus(status).phrase, detail)
 
 
-def _errors(extra: Any) -> list[str]:
+def _wrong(extra: Any) -> list[str]:
     """What Litestar found wrong with parameters, as sentences."""
     if not isinstance(extra, list):
         return []
-    return [f"{each.get('key', '')}: {each.get('message', '')}" for each in extra if isinstance(each, dict)]
+    named = [(str(each.get("key", "")), each.get("message", "")) for each in extra if isinstance(each, dict)]
+    return [
+        "The body is missing; send it as JSON" if key == "data" else f"`{key.removeprefix('in_')}`: {message}"
+        for key, message in named
+    ]
 
 
 def wants_page(request: Request[Any, Any, Any]) -> bool:

@@ -7,7 +7,7 @@
 - Handlers are plain functions, called in a thread: stores block.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from litestar import delete, get, patch, post, put
@@ -45,6 +45,15 @@ def look(
     )
 
 
+def watch(path: str, *, errors: tuple[type[HoldfastError], ...] = ()) -> Decorator:
+    """A route that streams what happens as server-sent events; its handler is a coroutine."""
+    statuses = {400, 401, 403, 503, *(error.http_status for error in errors)}
+    stream = ResponseSpec(
+        str, generate_examples=False, description="Server-sent events.", media_type="text/event-stream"
+    )
+    return get(path, opt={"needs": "read"}, responses=_documented(200, None, statuses) | {200: stream}, raises=[])
+
+
 def act(
     path: str,
     *,
@@ -53,6 +62,7 @@ def act(
     method: str = "POST",
     status: int = 200,
     errors: tuple[type[HoldfastError], ...] = (),
+    also: Mapping[int, tuple[Any, str]] | None = None,
     **more: Any,
 ) -> Decorator:
     """A route that changes something."""
@@ -61,11 +71,18 @@ def act(
         path,
         opt={"needs": needs},
         status_code=status,
-        responses=_documented(status, answers, statuses),
+        responses=_documented(status, answers, statuses) | _others(also or {}),
         raises=[],
         sync_to_thread=True,
         **more,
     )
+
+
+def _others(also: Mapping[int, tuple[Any, str]]) -> dict[int, ResponseSpec]:
+    return {
+        status: ResponseSpec(answers, generate_examples=False, description=means)
+        for status, (answers, means) in also.items()
+    }
 
 
 def _documented(status: int, answers: Any, statuses: set[int]) -> dict[int, ResponseSpec]:

@@ -9,8 +9,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from litestar.di import NamedDependency
+
 from holdfast.app import App
 from holdfast.stores.contract import Store
+from holdfast.web.live import Live
 from holdfast.web.trend import Trend
 
 READERS = 4
@@ -21,6 +24,7 @@ class Site:
 
     def __init__(self, app: App) -> None:
         self.app = app
+        self.live = Live(app)
         self.trend = Trend()
         self._free: queue.LifoQueue[Store] = queue.LifoQueue()
         self._room = threading.Semaphore(READERS)
@@ -45,3 +49,6 @@ class Site:
                 self._free.get_nowait().close()
             except queue.Empty:
                 return
+
+
+TheSite = NamedDependency[Site]  # as a route is given it

@@ -202,7 +202,7 @@ class PostgresStore(SqlStore):
     def text(self, name: str, queue: str = "") -> str:
         key = name, queue
         if key not in self._filled:
-            table = self.queue_row(queue).table_name if queue else ""
+            table = self.table_named(queue) if queue else ""
             literals = {f"{name}_text": "'" + queryfile.quoted(f"{self.instance}__{name}") + "'" for name in SEQUENCES}
             self._filled[key] = queryfile.fill(STATEMENTS[name], self.instance, table, literals)
         return self._filled[key]

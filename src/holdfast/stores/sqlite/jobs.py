@@ -188,7 +188,7 @@ class SqliteStore(SqlStore):
     def text(self, name: str, queue: str = "") -> str:
         key = name, queue
         if key not in self._filled:
-            table = self.queue_row(queue).table_name if queue else ""
+            table = self.table_named(queue) if queue else ""
             self._filled[key] = queryfile.fill(STATEMENTS[name], self.instance, table)
         return self._filled[key]
 

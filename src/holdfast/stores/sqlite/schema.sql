@@ -549,6 +549,18 @@ CREATE TABLE "holdfast__status" (
 
 CREATE INDEX "holdfast__status_build" on "holdfast__status" (build, id);
 
+CREATE TABLE "holdfast__request" (
+  owner text not null, -- the token's name
+  key text not null,
+  print text not null, -- of the body
+  job integer, -- null only within the transaction that adds it
+  duplicate integer not null default 0,
+  create_time integer not null,
+  primary key (owner, key)
+) strict, without rowid;
+
+CREATE INDEX "holdfast__request_create" on "holdfast__request" (create_time);
+
 CREATE TABLE "holdfast_work" (
   id integer primary key,
   queue text not null default 'work' check (queue = 'work'),

@@ -255,6 +255,7 @@ create index on {worker} (id) where gone is null;
 
 -- The end of every attempt that was not plain success (J9).
 create table {attempt} (
+  id bigint generated always as identity unique, -- in the order of their ends
   job bigint not null,
   attempt int not null,
   start_time timestamptz,
@@ -565,3 +566,15 @@ create table {status} (
   create_time timestamptz not null
 );
 create index on {status} (build, id);
+
+-- Requests that came with an Idempotency-Key, and the job each made: the same key gives the same job.
+create table {request} (
+  owner text collate "C" not null, -- the token's name
+  key text collate "C" not null,
+  print text not null, -- of the body
+  job bigint, -- null only within the transaction that adds it
+  duplicate boolean not null default false,
+  create_time timestamptz not null,
+  primary key (owner, key)
+);
+create index on {request} (create_time);

@@ -158,6 +158,7 @@ create index {worker_living} on {worker} (id) where gone is null;
 
 -- The end of every attempt that was not plain success (J9).
 create table {attempt} (
+  id integer primary key autoincrement, -- in the order of their ends
   job integer not null,
   attempt integer not null,
   start_time integer,
@@ -168,8 +169,8 @@ create table {attempt} (
   traceback text,
   seconds real,
   worker text,
-  primary key (job, attempt)
-) strict, without rowid;
+  unique (job, attempt)
+) strict;
 
 -- What handlers said while they ran. A line's id is its number among all that the job has said: a gap is what was dropped.
 create table {log} (
@@ -549,3 +550,15 @@ create table {status} (
   create_time integer not null
 ) strict;
 create index {status_build} on {status} (build, id);
+
+-- Requests that came with an Idempotency-Key, and the job each made: the same key gives the same job.
+create table {request} (
+  owner text not null, -- the token's name
+  key text not null,
+  print text not null, -- of the body
+  job integer, -- null only within the transaction that adds it
+  duplicate integer not null default 0,
+  create_time integer not null,
+  primary key (owner, key)
+) strict, without rowid;
+create index {request_create} on {request} (create_time);

@@ -21,3 +21,16 @@ delete from {token} where hash = :hash and kind = 'session';
 -- name: forget_tokens
 -- Logins and sessions whose time is over. Tokens of programs stay, so that the list says why one is refused.
 delete from {token} where kind <> 'token' and expires_time <= :now;
+
+-- name: take_request
+-- Whoever comes second waits for the first and finds its row.
+insert into {request} (owner, key, print, create_time) values (:owner, :key, :print, :now) on conflict do nothing;
+
+-- name: note_request
+update {request} set job = :job, duplicate = :duplicate where owner = :owner and key = :key;
+
+-- name: request
+select print, job, duplicate from {request} where owner = :owner and key = :key;
+
+-- name: forget_requests
+delete from {request} where create_time < :since;

@@ -1,0 +1,77 @@
+"""`/api/v1/events` and the streams of jobs and runs: server-sent events that go on where they stopped."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Annotated, Any
+
+import anyio.to_thread
+from litestar import Router
+from litestar.params import HeaderParameter, PathParameter
+from litestar.response import Stream
+
+from holdfast.errors import NotFound
+from holdfast.web.live import Topic
+from holdfast.web.routes import watch
+from holdfast.web.site import Site, TheSite
+from holdfast.web.topics import Instance, JobTopic, RunTopic
+
+LastEvent = Annotated[
+    str | None,
+    HeaderParameter(
+        name="Last-Event-ID",
+        max_length=100,
+        description="The id of the last event that is known: what came after it is told.",
+    ),
+]
+JobId = Annotated[int, PathParameter(ge=1, le=2**63 - 1, description="The job's id.")]
+Name = Annotated[str, PathParameter(max_length=200, description="The workflow's name.")]
+Trigger = Annotated[str, PathParameter(max_length=200, description="What made the run.")]
+
+
+@watch("/events")
+async def events(site: TheSite, last_event_id: LastEvent = None) -> Stream:
+    """What happens in the instance.
+
+    `counters` has how full each queue is and `changed` names those that changed, at most ten times a second. `audit` and
+    `attempt` are records, told once and in order; with `Last-Event-ID` those that were missed come first, and `reset` says
+    that they cannot be told.
+    """
+    return await _stream(site, "instance", Instance, last_event_id)
+
+
+@watch("/jobs/{job_id:int}/events", errors=(NotFound,))
+async def job_events(site: TheSite, job_id: JobId, last_event_id: LastEvent = None) -> Stream:
+    """A job's moves and log lines so far, then each as it comes, with its progress; `end` is the last one."""
+    return await _stream(site, ("job", job_id), lambda: JobTopic(job_id), last_event_id)
+
+
+@watch("/workflows/{workflow:str}/{trigger:str}/events", errors=(NotFound,))
+async def run_events(site: TheSite, workflow: Name, trigger: Trigger, last_event_id: LastEvent = None) -> Stream:
+    """A run as it is, then its steps as they change; `end` is the last one."""
+
+    def find() -> int:
+        with site.reader() as store:
+            return store.run_of(workflow, trigger).id
+
+    run = await anyio.to_thread.run_sync(find)
+    return await _stream(site, ("run", run), lambda: RunTopic(run), last_event_id)
+
+
+async def _stream(site: Site, key: Any, make: Callable[[], Topic], last: str | None) -> Stream:
+    """The first event is waited for here, so that what does not exist is answered as such."""
+    told = site.live.stream(key, make, last)
+    first = await anext(told, b"")
+
+    async def all_of_it() -> AsyncIterator[bytes]:
+        try:
+            yield first
+            async for event in told:
+                yield event
+        finally:
+            await told.aclose()  # type: ignore[attr-defined]
+
+    # A proxy that gathers answers would keep events from whoever waits for them.
+    headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
+    return Stream(all_of_it(), media_type="text/event-stream", headers=headers)
+
+
+router = Router("/", route_handlers=[events, job_events, run_events], tags=["events"])

@@ -1,0 +1,192 @@
+"""What can be watched: the whole instance, a job, a run."""
+
+import contextlib
+import heapq
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast import views
+from holdfast.stores.contract import AttemptRecord, AuditRow, Store
+from holdfast.web.live import Event
+
+PAGE = 1000  # log lines or records read at once
+KEPT = 10_000  # records that a watcher may be behind
+LOADS_EVERY = 0.2  # seconds between two looks at how full the queues are
+GAPS_CLOSE = timedelta(seconds=2)  # a number that is missing for so long was given back
+
+
+class Instance:
+    """Everything: how full the queues are, and each record of an attempt's end and of an operator's action.
+
+    Numbers of records are given before their transactions end, so one may appear after a higher one: a record is told when
+    all before it are, or when it is old enough that what is missing will never come.
+    """
+
+    over = False
+
+    def __init__(self) -> None:
+        self.audit, self.attempt = -1, -1  # the last ones told
+        self.kept: list[tuple[int, int, Event]] = []
+        self.oldest = (0, 0)
+        self.loads: Any = None
+        self.looked: datetime | None = None
+
+    def look(self, store: Store) -> list[Event]:
+        if self.audit < 0:
+            self.audit, self.attempt = store.last_records()
+            self.oldest = self.audit, self.attempt
+        audits, attempts = store.records(self.audit, self.attempt, PAGE)
+        now = store.now()
+        found = [self._note(each) for each in self._in_order(audits, attempts, now)]
+        self.kept += found
+        if len(self.kept) > KEPT:
+            self.oldest = self.kept[-KEPT - 1][:2]
+            self.kept = self.kept[-KEPT:]
+        return [event for *_, event in found] + self._counters(store, now)
+
+    def _in_order(
+        self, audits: Sequence[AuditRow], attempts: Sequence[AttemptRecord], now: datetime
+    ) -> Iterator[AuditRow | AttemptRecord]:
+        told = [_unbroken(audits, self.audit, now), _unbroken(attempts, self.attempt, now)]
+        yield from heapq.merge(*told, key=lambda row: row.time)
+
+    def _note(self, row: AuditRow | AttemptRecord) -> tuple[int, int, Event]:
+        if isinstance(row, AuditRow):
+            self.audit, name, content = row.id, "audit", views.audit(row)
+        else:
+            self.attempt, name, content = row.id, "attempt", views.attempt_record(row)
+        return self.audit, self.attempt, Event(name, content, f"{self.audit}-{self.attempt}")
+
+    def _counters(self, store: Store, now: datetime) -> list[Event]:
+        """How full the queues are, if that is another than before."""
+        if self.looked is not None and timedelta(0) <= now - self.looked < timedelta(seconds=LOADS_EVERY):
+            return []
+        self.looked = now
+        loads = [views.queue_load(load) for load in store.glance().queues]
+        if loads == self.loads:
+            return []
+        before = {load["name"]: load for load in self.loads or ()}
+        changed = [load["name"] for load in loads if before.get(load["name"]) != load]
+        self.loads = loads
+        return [Event("counters", {"time": views.moment(now), "queues": loads}), Event("changed", {"queues": changed})]
+
+    def since(self, last: str | None) -> list[Event]:
+        counters = [] if self.loads is None else [Event("counters", {"time": None, "queues": self.loads})]
+        here = Event("here", {}, f"{self.audit}-{self.attempt}")
+        if last is None:
+            return [here, *counters]
+        known = _numbers(last)
+        if known is None or not (
+            self.oldest[0] <= known[0] <= self.audit and self.oldest[1] <= known[1] <= self.attempt
+        ):
+            return [Event("reset", {"reason": "unknown"}), here, *counters]
+        missed = [event for audit, attempt, event in self.kept if audit > known[0] or attempt > known[1]]
+        return [*missed, *counters]
+
+
+def _unbroken(rows: Sequence[Any], last: int, now: datetime) -> list[Any]:
+    """The rows that nothing can come before any more."""
+    found = []
+    for row in rows:
+        if row.id != last + 1 and row.time > now - GAPS_CLOSE:
+            break
+        last = row.id
+        found.append(row)
+    return found
+
+
+def _numbers(text: str) -> tuple[int, int] | None:
+    with contextlib.suppress(ValueError):
+        first, second = text.split("-")
+        return int(first), int(second)
+    return None
+
+
+class JobTopic:
+    """One job: its moves, its log lines, its progress. An id says how many moves and which line are known."""
+
+    def __init__(self, job_id: int) -> None:
+        self.job_id = job_id
+        self.over = False
+        self.events: list[Event] = []
+        self.moves = self.line = 0
+        self.progress: Any = None
+
+    def look(self, store: Store) -> list[Event]:
+        """The job is read before its log: once it is final, everything it said is there."""
+        job = store.get(self.job_id)
+        found: list[Event] = []
+        for move in store.history(self.job_id)[self.moves :]:
+            self.moves += 1
+            found.append(Event("move", views.move(move), self._id()))
+        while lines := store.log(self.job_id, self.line, PAGE):
+            for line in lines:
+                self.line = line.id
+                found.append(Event("log", views.log_line(line), self._id()))
+        if job.progress is not None and job.progress != self.progress:
+            self.progress = job.progress
+            found.append(Event("progress", {"fraction": job.progress.fraction, "text": job.progress.text}, self._id()))
+        if job.final:
+            found.append(Event("end", views.job(job), self._id()))
+            self.over = True
+        self.events += found
+        return found
+
+    def _id(self) -> str:
+        return f"{self.moves}-{self.line}"
+
+    def since(self, last: str | None) -> list[Event]:
+        known = None if last is None else _numbers(last)
+        if last is not None and known is None:
+            return [Event("reset", {"reason": "unknown"}), *self.events]
+        if known is None:
+            return list(self.events)
+        return [event for event in self.events if _unknown(event, known)]
+
+
+def _unknown(event: Event, known: tuple[int, int]) -> bool:
+    """Whether a watcher who knows so many moves and lines has not heard this."""
+    moves, line = _numbers(event.id or "") or (0, 0)
+    return {"move": moves > known[0], "log": line > known[1]}.get(event.name, True)
+
+
+class RunTopic:
+    """One run: itself as it is, then each step and the run as they move."""
+
+    def __init__(self, run: int) -> None:
+        self.run = run
+        self.over = False
+        self.count = 0
+        self.last: Any = None
+        self.events: list[Event] = []
+
+    def look(self, store: Store) -> list[Event]:
+        row = views.run(store.run_by_id(self.run))
+        if row == self.last:
+            return []
+        before = self.last or {"steps": {}}
+        found = [
+            self._event("step", {"step": name, "from_state": before["steps"].get(name, {}).get("state"), **step})
+            for name, step in row["steps"].items()
+            if before["steps"].get(name) != step
+        ]
+        found.append(self._event("run", row))
+        self.last = row
+        if row["end_time"] is not None:
+            found.append(self._event("end", row))
+            self.over = True
+        self.events = [*self.events, *found][-KEPT:]
+        return found
+
+    def _event(self, name: str, content: Any) -> Event:
+        self.count += 1
+        return Event(name, content, f"{self.run}-{self.count}")
+
+    def since(self, last: str | None) -> list[Event]:
+        known = None if last is None else _numbers(last)
+        if last is None or known is None or known[0] != self.run or known[1] > self.count:
+            first = [] if last is None else [Event("reset", {"reason": "unknown"})]
+            now = [Event("run", self.last, f"{self.run}-{self.count}")]
+            return [*first, *now, *([Event("end", self.last, f"{self.run}-{self.count}")] if self.over else [])]
+        return [event for event in self.events if (_numbers(event.id or "") or (0, 0))[1] > known[1]]

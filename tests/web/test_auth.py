@@ -1,0 +1,311 @@
+"""The one check: every route, every method, every trick."""
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from litestar import Litestar
+from litestar.testing import TestClient
+
+from holdfast import App
+from holdfast.clock import MovableClock
+from holdfast.web import auth, secret
+from holdfast.web.app import create
+from holdfast.web.callers import PUBLIC, SCOPES
+from tests.raw_sql import RawSql
+from tests.web.conftest import ADDRESS, Browser, Client, token
+
+METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "PROPFIND")
+NAMES_NOTHING = {
+    "status": 401,
+    "code": "unauthorized",
+    "title": "Unauthorized",
+    "detail": "Show who you are: a token in `Authorization: Bearer …`, or a login.",
+    "type": "about:blank",
+    "errors": [],
+}
+
+
+def routes(app: App) -> Iterator[tuple[str, str, str | None]]:
+    """Every path and method that there is, and the scope it needs."""
+    inner: Any = create(app)
+    for route in inner.inner.routes:
+        for handler in getattr(route, "route_handlers", ()):
+            for method in handler.http_methods:
+                yield (
+                    re.sub(r"\{(\w+):int\}", "1", re.sub(r"\{\w+:str\}", "x", route.path)),
+                    method,
+                    handler.opt.get("needs"),
+                )
+
+
+def test_every_route_says_what_it_needs(shop: App) -> None:
+    found = list(routes(shop))
+    assert len(found) > 40
+    assert {needs for _, method, needs in found if method != "OPTIONS"} <= {*SCOPES, PUBLIC}
+    assert {path for path, _, needs in found if needs == PUBLIC} <= {"/healthz", "/readyz", "/login"} | {
+        path for path, _, _ in found if path.startswith(("/hooks/", "/badges/"))
+    }
+
+
+def test_nothing_that_changes_something_needs_only_to_be_read(shop: App) -> None:
+    weak = [path for path, method, needs in routes(shop) if method not in ("GET", "OPTIONS") and needs == "read"]
+    assert weak == ["/logout"]
+
+
+def test_without_a_token_every_route_and_method_answers_the_same(shop: App, stranger: Client) -> None:
+    open_ones = {(path, method) for path, method, needs in routes(shop) if needs == PUBLIC}
+    for path in {path for path, _, _ in routes(shop)} | {"/", "/nothing", "/api/v1/nothing", "/api"}:
+        for method in METHODS:
+            if (path, method) in open_ones and path != "/login":
+                continue
+            answer = stranger.request(method, path)
+            assert answer.status_code == 401, (method, path)
+            assert method == "HEAD" or answer.json() == NAMES_NOTHING, (method, path)
+            assert "allow" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "//api/v1/jobs",
+        "/api//v1/jobs",
+        "/api/v1/jobs/",
+        "/api/v1/jobs//",
+        "/API/v1/jobs",
+        "/api/v1/jobs;healthz",
+        "/api/v1/jobs;/healthz",
+        "/api/v1/jobs/healthz",
+        "/api/v1/jobs/1/healthz",
+        "/api/v1/jobs%2fhealthz",
+        "/healthz/../api/v1/jobs",
+        "/healthz/%2e%2e/api/v1/jobs",
+        "/healthz%2f..%2fapi/v1/jobs",
+        "/healthz/..;/api/v1/jobs",
+        "/./api/v1/jobs",
+        "/%2e/api/v1/jobs",
+        "/api/v1/%6aobs",
+        "/healthz%00/../api/v1/jobs",
+        "/hooks/../api/v1/jobs",
+        "/login/../api/v1/jobs",
+        "/api/v1/jobs?token=x",
+        "/api/v1/jobs#/healthz",
+        "/metrics/healthz",
+        "/\\api\\v1\\jobs",
+    ],
+)
+def test_no_way_of_writing_a_path_gets_past_the_check(stranger: Client, path: str) -> None:
+    for method in ("GET", "POST"):
+        assert stranger.request(method, f"{ADDRESS}{path}").status_code == 401
+
+
+def test_what_needs_nobody_answers(stranger: Client) -> None:
+    assert stranger.get("/healthz").json() == {"status": "ok"}
+    assert stranger.get("/readyz").json() == {"status": "ok"}
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_a_scope_reaches_so_far_and_no_further(shop: App, stranger: Client, scope: str) -> None:
+    stranger.headers["Authorization"] = f"Bearer {token(shop, scope)}"
+    for path, method, needs in routes(shop):
+        if needs in (PUBLIC, None) or path.endswith("/events"):
+            continue
+        answer = stranger.request(method, path)
+        if SCOPES.index(needs) > SCOPES.index(scope):
+            assert answer.status_code == 403, (method, path)
+            assert needs in answer.json()["detail"]
+        else:
+            assert answer.status_code not in (401, 403), (method, path)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        "Bearer hf_",
+        "Basic dGVzdHM6dGVzdHM=",
+        "Bearer null",
+        "bearer\t{token}",
+        "Bearer {token}x",
+        "{token}",
+    ],
+)
+def test_only_the_whole_token_counts(shop: App, stranger: Client, header: str) -> None:
+    stranger.headers["Authorization"] = header.replace("{token}", token(shop))
+    assert stranger.get("/api/v1/jobs").status_code == 401
+
+
+def test_two_tokens_at_once_are_worth_nothing(shop: App, stranger: Client) -> None:
+    both = [("Authorization", f"Bearer {token(shop)}")] * 2
+    assert stranger.request("GET", "/api/v1/jobs", headers=both).status_code == 401
+
+
+def test_a_token_is_worth_nothing_once_its_time_is_over(shop: App, stranger: Client, clock: MovableClock) -> None:
+    stranger.headers["Authorization"] = f"Bearer {token(shop, lasts=timedelta(days=1))}"
+    assert stranger.get("/api/v1/jobs").status_code == 200
+    clock.advance(86400)
+    assert stranger.get("/api/v1/jobs").status_code == 401
+
+
+def test_a_token_is_worth_nothing_once_it_is_revoked(shop: App, client: Client) -> None:
+    assert client.get("/api/v1/jobs").status_code == 200
+    shop.store.revoke_token("tests", "tests")
+    assert client.get("/api/v1/jobs").status_code == 401
+
+
+def test_only_hashes_are_stored(shop: App, stranger: Client, sql: RawSql) -> None:
+    made, login = token(shop), auth.make_login(shop)
+    stored = " ".join(str(value) for row in sql("select * from {token}") for value in row.values())
+    assert secret.hashed(made) in stored
+    assert made not in stored
+    assert login not in stored
+
+
+def test_a_login_works_once(shop: App, stranger: Client) -> None:
+    login = f"/login?token={auth.make_login(shop)}"
+    first = stranger.get(login, follow_redirects=False)
+    assert (first.status_code, first.headers["location"]) == (303, "/")
+    cookie = first.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=lax" in cookie
+    assert stranger.get("/api/v1/jobs").status_code == 200
+    stranger.cookies.clear()
+    assert stranger.get(login, follow_redirects=False).status_code == 401
+
+
+def test_a_login_and_a_session_end_by_themselves(shop: App, stranger: Client, clock: MovableClock) -> None:
+    late = auth.make_login(shop)
+    clock.advance(auth.LOGIN_LASTS.total_seconds())
+    assert stranger.get(f"/login?token={late}", follow_redirects=False).status_code == 401
+    Browser(stranger, shop)
+    clock.advance(auth.SESSION_LASTS.total_seconds())
+    assert stranger.get("/api/v1/jobs").status_code == 401
+
+
+def test_a_token_is_no_session_and_a_login_no_token(shop: App, stranger: Client) -> None:
+    stranger.cookies["holdfast_session_8765"] = token(shop)
+    assert stranger.get("/api/v1/jobs").status_code == 401
+    stranger.cookies.clear()
+    login = auth.make_login(shop)
+    assert stranger.get("/api/v1/jobs", headers={"Authorization": f"Bearer {login}"}).status_code == 401
+    assert stranger.get(f"/login?token={token(shop, name='other')}", follow_redirects=False).status_code == 401
+
+
+def test_logging_out_ends_the_session(browser: Browser) -> None:
+    kept = dict(browser.client.cookies)
+    assert browser.client.post("/logout", headers={"X-CSRF-Token": browser.csrf_token}).status_code == 200
+    browser.client.cookies.update(kept)
+    assert browser.client.get("/api/v1/jobs").status_code == 401
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"X-CSRF-Token": ""},
+        {"X-CSRF-Token": "0" * 64},
+        {"X-CSRF-Token": "{right}", "Origin": "http://evil.example"},
+        {"X-CSRF-Token": "{right}", "Origin": "null"},
+        {"X-CSRF-Token": "{right}", "Origin": "http://localhost:9999"},
+        {"X-CSRF-Token": "{right}", "Sec-Fetch-Site": "cross-site"},
+        {"X-CSRF-Token": "{right}", "Sec-Fetch-Site": "same-site"},
+        {"Content-Type": "text/plain"},
+    ],
+)
+def test_a_session_changes_nothing_from_elsewhere(shop: App, browser: Browser, headers: dict[str, str]) -> None:
+    sent = {name: value.replace("{right}", browser.csrf_token) for name, value in headers.items()}
+    answer = browser.client.post("/api/v1/queues/mail/pause", headers=sent)
+    assert answer.status_code == 403
+    assert not any(row.paused for row in shop.store.queues())
+
+
+def test_a_form_brings_its_token(browser: Browser, shop: App) -> None:
+    assert browser.client.post("/logout", data={"csrf_token": "wrong"}).status_code == 403
+    assert browser.client.get("/api/v1/jobs").status_code == 200
+    answer = browser.client.post("/logout", data={"csrf_token": browser.csrf_token}, headers={"Origin": ADDRESS})
+    assert answer.status_code == 200
+    assert browser.client.get("/api/v1/jobs").status_code == 401
+
+
+def test_a_session_acts_with_its_csrf_token(browser: Browser, shop: App) -> None:
+    headers = {"X-CSRF-Token": browser.csrf_token, "Origin": ADDRESS, "Sec-Fetch-Site": "same-origin"}
+    assert browser.client.post("/api/v1/queues/mail/pause", headers=headers).status_code == 200
+    assert [row.paused for row in shop.store.queues() if row.name == "mail"] == [True]
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 401),
+        ("localhost:8765", 401),
+        ("LOCALHOST", 401),
+        ("127.0.0.1:8765", 401),
+        ("[::1]:8765", 401),
+        ("192.168.1.7", 401),
+        ("evil.example", 421),
+        ("evil.example:8765", 421),
+        ("localhost.evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("localhost@evil.example", 421),
+        ("", 421),
+    ],
+)
+def test_a_name_that_was_not_given_is_refused(stranger: Client, host: str, status: int) -> None:
+    assert stranger.get("/api/v1/jobs", headers={"Host": host}).status_code == status
+
+
+def test_a_name_that_was_given_is_not(shop: App) -> None:
+    with TestClient(create(shop, hosts=["jobs.example"]), base_url="http://jobs.example") as client:
+        assert client.get("/healthz").status_code == 200
+
+
+def test_every_answer_is_shielded(client: Client) -> None:
+    for path in ("/healthz", "/nothing", "/api/v1/jobs", "/api/v1/openapi.json"):
+        headers = client.get(path).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["cache-control"] == "no-store"
+        assert "access-control-allow-origin" not in headers
+
+
+def test_a_preflight_of_another_site_is_refused(stranger: Client) -> None:
+    asked = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+    answer = stranger.request("OPTIONS", "/api/v1/jobs", headers=asked)
+    assert answer.status_code == 401
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_what_an_operator_does_is_audited_under_the_name_of_the_token(shop: App, client: Client, sql: RawSql) -> None:
+    job = client.post("/api/v1/jobs", json={"queue": "mail", "job_type": "send", "payload": {"to": "a"}}).json()["id"]
+    client.post(f"/api/v1/jobs/{job}/abort")
+    client.post(f"/api/v1/jobs/{job}/retry")
+    client.post("/api/v1/queues/mail/pause")
+    client.patch("/api/v1/queues/mail", json={"throttle_limit": 3})
+    client.post("/api/v1/schedules/nightly/fire")
+    client.delete("/api/v1/schedules/nightly")
+    done = sql("select action, actor from {audit} where actor like 'token:%' order by id")
+    assert [row["action"] for row in done] == ["abort", "retry", "pause", "limit", "fire_schedule", "remove_schedule"]
+    assert {row["actor"] for row in done} == {"token:tests"}
+    assert client.get(f"/api/v1/jobs/{job}/history").json()["items"][-1]["actor"] == "token:tests"
+
+
+def test_the_application_can_be_mounted_in_another(shop: App) -> None:
+    from litestar import asgi
+
+    inner = create(shop)
+
+    @asgi("/jobs-of-the-shop", is_mount=True, copy_scope=True)
+    async def mounted(scope: Any, receive: Any, send: Any) -> None:
+        await inner(scope, receive, send)
+
+    with TestClient(Litestar([mounted]), base_url=ADDRESS) as client:
+        assert client.get("/jobs-of-the-shop/healthz").status_code == 200
+        assert client.get("/jobs-of-the-shop/api/v1/jobs").status_code == 401
+        client.headers["Authorization"] = f"Bearer {token(shop)}"
+        assert client.get("/jobs-of-the-shop/api/v1/jobs").status_code == 200

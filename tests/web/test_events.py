@@ -1,0 +1,210 @@
+"""Streams: what has happened, then what happens, once and in order, to many watchers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast import App, current_job
+from holdfast.web.live import Event, Live
+from holdfast.web.topics import Instance, JobTopic, RunTopic
+from tests.web.conftest import Client
+
+PATIENCE = 60.0
+pytestmark = pytest.mark.claim("E3")
+
+
+def play(scene: Callable[[Live], Awaitable[None]], app: App) -> None:
+    async def run() -> None:
+        live = Live(app)
+        try:
+            await asyncio.wait_for(scene(live), PATIENCE)
+        finally:
+            await live.close()
+
+    asyncio.run(run())
+
+
+def read(text: bytes) -> dict[str, Any]:
+    fields = dict(line.split(": ", 1) for line in text.decode().strip().splitlines())
+    return {**fields, "data": msgspec.json.decode(fields["data"])}
+
+
+async def take(stream: AsyncIterator[bytes], until: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    async for text in stream:
+        if text.startswith(b":"):
+            continue
+        found.append(read(text))
+        if until(found[-1]):
+            return found
+    return found
+
+
+async def everything(stream: AsyncIterator[bytes]) -> list[dict[str, Any]]:
+    return await take(stream, lambda event: False)
+
+
+def moves(events: list[dict[str, Any]]) -> list[tuple[str | None, str]]:
+    return [(e["data"]["from_state"], e["data"]["to_state"]) for e in events if e["event"] == "move"]
+
+
+@pytest.fixture
+def talker(shop: App) -> App:
+    @shop.queue("mail").job()
+    def talk(lines: int) -> None:
+        for number in range(lines):
+            current_job().log(f"line {number}")
+        current_job().progress(1.0, "done")
+
+    return shop
+
+
+def test_a_final_jobs_stream_is_its_history_and_ends(talker: App) -> None:
+    job = talker.enqueue("mail", "talk", {"lines": 3})
+    talker.run_until_idle()
+
+    async def scene(live: Live) -> None:
+        told = await everything(live.stream("job", lambda: JobTopic(job.id), None))
+        assert moves(told) == [(None, "initial"), ("initial", "running"), ("running", "final")]
+        assert [e["data"]["text"] for e in told if e["event"] == "log"] == ["line 0", "line 1", "line 2"]
+        assert told[-1]["event"] == "end"
+        assert told[-1]["data"]["outcome"] == "success"
+
+    play(scene, talker)
+
+
+def test_every_watcher_of_a_job_is_told_the_same_once_and_in_order(talker: App) -> None:
+    job = talker.enqueue("mail", "talk", {"lines": 3})
+
+    async def scene(live: Live) -> None:
+        streams = [live.stream("job", lambda: JobTopic(job.id), None) for _ in range(20)]
+        first = [await take(stream, lambda e: e["event"] == "move") for stream in streams]
+        assert len(live._watched) == 1
+        await asyncio.to_thread(talker.run_until_idle)
+        rest = await asyncio.gather(*(everything(stream) for stream in streams))
+        told = [[*before, *after] for before, after in zip(first, rest, strict=True)]
+        assert all(each == told[0] for each in told)
+        assert moves(told[0]) == [(None, "initial"), ("initial", "running"), ("running", "final")]
+        assert [e["data"]["id"] for e in told[0] if e["event"] == "log"] == [1, 2, 3]
+        assert live._watched == {}
+
+    play(scene, talker)
+
+
+def test_a_job_is_taken_up_behind_the_last_event_also_by_another_server(talker: App) -> None:
+    job = talker.enqueue("mail", "talk", {"lines": 3})
+
+    async def before(live: Live) -> None:
+        nonlocal known
+        told = await take(live.stream("job", lambda: JobTopic(job.id), None), lambda e: e["event"] == "move")
+        known = told[-1]["id"]
+
+    known = ""
+    play(before, talker)
+    talker.run_until_idle()
+
+    async def after(live: Live) -> None:
+        told = await everything(live.stream("job", lambda: JobTopic(job.id), known))
+        assert moves(told) == [("initial", "running"), ("running", "final")]
+        half = [e for e in told if e["event"] == "log"][1]["id"]
+        rest = await everything(live.stream("again", lambda: JobTopic(job.id), half))
+        assert [e["data"]["text"] for e in rest if e["event"] == "log"] == ["line 2"]
+        assert moves(rest) == []
+
+    play(after, talker)
+
+
+def test_a_run_is_followed_to_its_end(shop: App) -> None:
+    run = shop.submit("report", "monday")
+
+    async def scene(live: Live) -> None:
+        stream = live.stream("run", lambda: RunTopic(run.id), None)
+        first = await take(stream, lambda e: e["event"] == "run")
+        assert first[-1]["data"]["state"] == "UNDONE"
+        await asyncio.to_thread(shop.run_until_idle)
+        told = await everything(stream)
+        assert told[-1]["event"] == "end"
+        assert told[-1]["data"]["state"] == "SUCCESS"
+        numbers = [int(e["id"].split("-")[1]) for e in told]
+        assert numbers == sorted(set(numbers))
+
+    play(scene, shop)
+
+
+def test_the_instance_tells_of_each_record_once_and_replays_what_was_missed(shop: App) -> None:
+    async def scene(live: Live) -> None:
+        stream = live.stream("instance", Instance, None)
+        here = (await take(stream, lambda e: e["event"] == "here"))[-1]
+        shop.pause("mail", actor="first")
+        told = await take(stream, lambda e: e["event"] == "audit")
+        assert told[-1]["data"]["actor"] == "first"
+        shop.resume("mail", actor="second")
+        refused = shop.enqueue("mail", "refuse", {"why": "no"})
+        await asyncio.to_thread(shop.run_until_idle)
+        records = [e for e in await take(stream, lambda e: e["event"] == "attempt") if "id" in e]
+        assert [e["data"]["actor"] for e in records if e["event"] == "audit"] == ["second"]
+        assert records[-1]["data"]["job"] == refused.id
+        again = live.stream("instance", Instance, here["id"])
+        missed = [e for e in await take(again, lambda e: e["event"] == "attempt") if "id" in e]
+        assert [e["data"].get("actor") for e in missed] == ["first", "second", None]
+
+    play(scene, shop)
+
+
+@pytest.mark.parametrize("last", ["999999-999999", "0--1", "nonsense", ""])
+def test_what_cannot_be_replayed_is_a_reset(shop: App, last: str) -> None:
+    async def scene(live: Live) -> None:
+        told = await take(live.stream("instance", Instance, last), lambda e: True)
+        assert told[0]["event"] == "reset"
+
+    play(scene, shop)
+
+
+def test_counters_follow_what_is_enqueued(shop: App) -> None:
+    async def scene(live: Live) -> None:
+        def mail(event: dict[str, Any]) -> int | None:
+            loads = event["data"].get("queues") if event["event"] == "counters" else None
+            return next((load["ready"] for load in loads if load["name"] == "mail"), None) if loads else None
+
+        stream = live.stream("instance", Instance, None)
+        await take(stream, lambda e: mail(e) == 0)
+        shop.enqueue("mail", "send", {"to": "a"})
+        shop.clock.advance(1)  # type: ignore[attr-defined]
+        await take(stream, lambda e: mail(e) == 1)
+        await take(stream, lambda e: e["event"] == "changed" and e["data"]["queues"] == ["mail"])
+
+    play(scene, shop)
+
+
+def test_a_watcher_who_is_too_slow_is_told_to_begin_again(shop: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.web.live.MOST_BEHIND", 2)
+
+    async def scene(live: Live) -> None:
+        stream = live.stream("instance", Instance, None)
+        await anext(stream)
+        for number in range(5):
+            shop.pause("mail", actor=f"operator {number}")
+        told = await everything(stream)
+        assert told[-1]["event"] == "reset"
+
+    play(scene, shop)
+
+
+def test_a_stream_is_served(client: Client, shop: App) -> None:
+    job = shop.enqueue("mail", "send", {"to": "a"})
+    shop.run_until_idle()
+    answer = client.get(f"/api/v1/jobs/{job.id}/events")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = [read(part.encode()) for part in answer.text.strip().split("\n\n")]
+    assert events[-1]["event"] == "end"
+    assert client.get("/api/v1/jobs/99999/events").status_code == 404
+    assert client.get("/api/v1/workflows/report/never/events").status_code == 404
+
+
+def test_text_in_an_event_cannot_make_another(shop: App) -> None:
+    encoded = Event("log", {"text": "a\n\nevent: end\ndata: {}\r\n\r\n"}, "1-1").encode()
+    assert encoded.count(b"\n\n") == 1
+    assert b"\r" not in encoded
