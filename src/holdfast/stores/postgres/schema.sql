@@ -116,6 +116,7 @@ CREATE TABLE holdfast__aside (
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_cost_delay='0', vacuum_truncate=off);
 
 CREATE TABLE holdfast__attempt (
+    id bigint NOT NULL,
     job bigint NOT NULL,
     attempt integer NOT NULL,
     start_time timestamp with time zone,
@@ -126,6 +127,15 @@ CREATE TABLE holdfast__attempt (
     traceback text,
     seconds double precision,
     worker text
+);
+
+ALTER TABLE holdfast__attempt ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast__attempt_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
 );
 
 CREATE TABLE holdfast__audit (
@@ -414,6 +424,15 @@ CREATE TABLE holdfast__ready (
     ready_time timestamp with time zone NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_cost_delay='0', vacuum_truncate=off);
+
+CREATE TABLE holdfast__request (
+    owner text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL COLLATE pg_catalog."C",
+    print text NOT NULL,
+    job bigint,
+    duplicate boolean DEFAULT false NOT NULL,
+    create_time timestamp with time zone NOT NULL
+);
 
 CREATE TABLE holdfast__routine (
     name text NOT NULL COLLATE pg_catalog."C",
@@ -724,6 +743,9 @@ ALTER TABLE ONLY holdfast__aside
     ADD CONSTRAINT holdfast__aside_pkey PRIMARY KEY (queue, lane, major, minor, id);
 
 ALTER TABLE ONLY holdfast__attempt
+    ADD CONSTRAINT holdfast__attempt_id_key UNIQUE (id);
+
+ALTER TABLE ONLY holdfast__attempt
     ADD CONSTRAINT holdfast__attempt_pkey PRIMARY KEY (job, attempt);
 
 ALTER TABLE ONLY holdfast__audit
@@ -785,6 +807,9 @@ ALTER TABLE ONLY holdfast__queue
 
 ALTER TABLE ONLY holdfast__ready
     ADD CONSTRAINT holdfast__ready_pkey PRIMARY KEY (queue, major, minor, id);
+
+ALTER TABLE ONLY holdfast__request
+    ADD CONSTRAINT holdfast__request_pkey PRIMARY KEY (owner, key);
 
 ALTER TABLE ONLY holdfast__routine
     ADD CONSTRAINT holdfast__routine_pkey PRIMARY KEY (name);
@@ -881,6 +906,8 @@ CREATE INDEX holdfast__parked_closes_time_idx ON holdfast__parked USING btree (c
 CREATE INDEX holdfast__ready_closes_time_idx ON holdfast__ready USING btree (closes_time) WHERE (closes_time IS NOT NULL);
 
 CREATE INDEX holdfast__ready_queue_major_minor_id_idx ON holdfast__ready USING btree (queue, major, minor, id) WHERE (throttle_factor = (0)::double precision);
+
+CREATE INDEX holdfast__request_create_time_idx ON holdfast__request USING btree (create_time);
 
 CREATE INDEX holdfast__run_archive_end_time_idx ON holdfast__run_archive USING btree (end_time);
 

@@ -157,6 +157,7 @@ CREATE TABLE "holdfast__worker" (
 CREATE INDEX "holdfast__worker_living" on "holdfast__worker" (id) where gone is null;
 
 CREATE TABLE "holdfast__attempt" (
+  id integer primary key autoincrement, -- in the order of their ends
   job integer not null,
   attempt integer not null,
   start_time integer,
@@ -167,8 +168,8 @@ CREATE TABLE "holdfast__attempt" (
   traceback text,
   seconds real,
   worker text,
-  primary key (job, attempt)
-) strict, without rowid;
+  unique (job, attempt)
+) strict;
 
 CREATE TABLE "holdfast__log" (
   job integer not null,
