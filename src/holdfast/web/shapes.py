@@ -239,6 +239,7 @@ class RunShape(Struct):
     create_time: datetime
     update_time: datetime
     end_time: datetime | None
+    archived: bool
     steps: dict[str, StepShape]
 
 
