@@ -3,13 +3,15 @@
 PYTHON ?= python3
 PROCESSES ?= 4
 ARGS ?=
+SEEDS ?= 20000
+FROM ?= 0
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 EXTRAS := dev
 
-.PHONY: help run tour test faults check docs claims bench bench-peers format clean
+.PHONY: help run tour test faults check docs claims sim bench bench-peers format clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -43,6 +45,9 @@ docs: $(READY)  ## write the generated pages, and the dumps of both schemas
 
 claims: $(READY)  ## which tests hold which guarantee, and which guarantee has none
 	$(BIN)/python docs/claims.py
+
+sim: $(READY)  ## play many seeds of the simulation (SEEDS=20000 FROM=0)
+	SEEDS=$(SEEDS) FROM=$(FROM) $(BIN)/python -m tests.simulation
 
 bench: $(READY)  ## measure throughput, latency and memory on this machine
 	$(BIN)/python -m bench $(ARGS)

@@ -1,0 +1,47 @@
+"""Playing seeds, and telling the shortest story that breaks a promise."""
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from tests.simulation.story import Action, shrunk, written
+from tests.simulation.world import World
+
+
+def play(seed: int, story: Sequence[Action] | None = None) -> None:
+    """Raises what the story came to, with what happened on the way."""
+    world = World(seed)
+    try:
+        world.play(written(seed) if story is None else story)
+    except Exception as error:
+        error.add_note("\n".join(world.told))
+        raise
+    finally:
+        world.close()
+
+
+def fault_of(seed: int, story: Sequence[Action] | None = None) -> Exception | None:
+    try:
+        play(seed, story)
+    except Exception as error:
+        return error
+    return None
+
+
+def first_fault(seeds: Iterable[int]) -> tuple[int, Exception] | None:
+    """Of the first seed that breaks something."""
+    logging.getLogger("holdfast").setLevel(logging.CRITICAL)
+    for seed in seeds:
+        error = fault_of(seed)
+        if error is not None:
+            return seed, error
+    return None
+
+
+def story_of(seed: int) -> str:
+    """What is left of a seed's story when everything that does not matter is taken out, and what happened in it."""
+    kind = type(fault_of(seed))
+    short = shrunk(written(seed), lambda story: type(fault_of(seed, story)) is kind)
+    error = fault_of(seed, short)
+    assert error is not None
+    happened = "\n  ".join("\n".join(getattr(error, "__notes__", [])).splitlines())
+    return f"Seed {seed} breaks a promise: {type(error).__name__}: {error}\n  {happened}"

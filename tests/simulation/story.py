@@ -1,0 +1,82 @@
+"""A story: what happens to an instance, as data. One seed is one story, and a story can be told again without some of it.
+
+- An action names no job and no worker, only two fractions; whoever plays it takes that share of what is there then. So a
+  story from which actions were taken out still means something, and a failing one shrinks to what matters.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+LENGTH = 70
+
+# What happens, and how often.
+WEIGHTS = {
+    "enqueue": 12,
+    "enqueue_keyed": 5,
+    "enqueue_later": 4,
+    "enqueue_windowed": 3,
+    "enqueue_expiring": 3,
+    "enqueue_limited": 8,
+    "enqueue_asking": 4,
+    "submit": 2,
+    "turn": 34,
+    "finish": 34,
+    "wait_a_little": 10,
+    "wait_long": 4,
+    "kill": 4,
+    "kill_inside": 5,
+    "fail_inside": 4,
+    "freeze": 3,
+    "thaw": 3,
+    "nap": 3,
+    "start": 5,
+    "leave": 2,
+    "abort": 4,
+    "answer": 6,
+    "retry": 2,
+    "pause": 2,
+    "resume": 2,
+    "limit": 2,
+    "set_clock": 1,
+    "lose_hint": 2,
+    "abort_run": 1,
+    "retry_run": 2,
+    "archive": 1,
+}
+
+
+class Action(Struct, frozen=True):
+    """One thing that happens; `a` and `b` say to whom and how."""
+
+    name: str
+    a: float
+    b: float
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.a:.3f}, {self.b:.3f})"
+
+
+def written(seed: int, length: int = LENGTH) -> list[Action]:
+    """The story of a seed."""
+    luck = random.Random(seed)
+    names = luck.choices(list(WEIGHTS), list(WEIGHTS.values()), k=length)
+    return [Action(name, luck.random(), luck.random()) for name in names]
+
+
+def shrunk(story: Sequence[Action], fails: Callable[[Sequence[Action]], bool], tries: int = 400) -> list[Action]:
+    """A shorter story that fails as well: ever smaller stretches are left out as long as it does."""
+    left = list(story)
+    size = len(left) // 2
+    while size and tries > 0:
+        start = 0
+        while start < len(left) and tries > 0:
+            without = left[:start] + left[start + size :]
+            tries -= 1
+            if fails(without):
+                left = without
+            else:
+                start += size
+        size //= 2
+    return left

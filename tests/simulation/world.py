@@ -1,0 +1,592 @@
+"""A world in which stories are played: a movable clock, a real SQLite store, and workers and clients that only pretend to be processes.
+
+- Everything that decides and stores is the product's own: `decide`, the stores' verbs, the sweeper, the vigil over heartbeats,
+  the ends of attempts. What is played here is who calls it when, and who dies in between.
+- After every few actions, and at the end, the invariants are checked. At the end everything is healed, and then every job
+  must become final and every run be done.
+"""
+
+import itertools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+import apsw
+
+from holdfast.clock import MovableClock
+from holdfast.errors import Conflict, NotFound, Unavailable
+from holdfast.jobs import windows
+from holdfast.jobs.job import Answer, Job, JobError, Outcome, Situation
+from holdfast.jobs.outcome import WAIT, Failed, Retry, Snooze
+from holdfast.jobs.retry import Fixed, encode
+from holdfast.stores.contract import (
+    Claimed,
+    Done,
+    NewJob,
+    QueueDeclared,
+    Report,
+    Submission,
+    Turn,
+    TypeRow,
+    Want,
+    WorkerJoin,
+)
+from holdfast.stores.open import open_store
+from holdfast.worker import attempt
+from holdfast.worker.settings import WorkerSettings
+from holdfast.worker.sweeper import Sweeper
+from holdfast.workflows.definition import Definition, StepDefinition
+from holdfast.workflows.partition import Shards
+from tests.invariants import Invariants
+from tests.raw_sql import RawSql
+from tests.simulation.story import Action
+
+INSTANCE = "sim"
+LIMIT = 3
+QUEUES = ("mail", "narrow", "workflows")
+FLOW = Definition(
+    name="flow",
+    steps=(
+        StepDefinition(name="first"),
+        StepDefinition(name="many", after=("first",), partition=Shards(5), max_undone=2),
+        StepDefinition(name="last", after=("many",)),
+        StepDefinition(name="finally", phase=1),
+    ),
+)
+TYPES = (
+    TypeRow("send", "mail", has_handler=True, retry=encode(Fixed(7)), max_crashes=2),
+    TypeRow("scan", "mail", has_handler=True, on_crash="timeout", default_timeout=20, timeout_named=True),
+    TypeRow("ask", "mail", has_handler=True),
+    TypeRow("hear", "mail", has_handler=True, has_response_handler=True),
+    TypeRow("heavy", "narrow", has_handler=True),
+    *(TypeRow(f"flow.{step.name}", "workflows", has_handler=True) for step in FLOW.steps),
+)
+EVERY_TYPE = tuple(row.job_type for row in TYPES)
+SETTINGS = WorkerSettings(heartbeat=5, lost_after=30, archive_after=300)
+STEP = 5.0  # seconds between two beats
+CHECK_EVERY = 12  # actions
+ROUNDS = 250  # of healing
+
+
+class Broken(AssertionError):
+    """A promise was."""
+
+
+class Killed(BaseException):
+    """The process is no more: nobody may catch this."""
+
+
+class VirtualWorker:
+    """What a worker process does, one piece at a time."""
+
+    def __init__(self, world: "World", number: int, types: Sequence[str]) -> None:
+        self.world, self.number, self.types = world, number, tuple(types)
+        self.store = world.store.another()
+        self.hand: list[Claimed] = []
+        self.done: list[Done] = []
+        self.reports: list[Report] = []
+        self.frozen_since: float | None = None
+        self.was_frozen = False
+        self.left: dict[int, int] = {}  # lease → jobs of it still in hand
+        self.id = 0
+        self.join()
+        self.sweeper = Sweeper(
+            self.store, SETTINGS, world.clock, lambda: self.id, lambda: 0, list, self.types, lambda: None
+        )
+
+    def __str__(self) -> str:
+        return f"worker {self.number}"
+
+    def join(self) -> None:
+        name = f"worker-{self.number}"
+        self.id = self.store.join(WorkerJoin(name, "here", 1, "0", QUEUES, self.types, (), 4, None, True))
+        self.world.say(f"{self} joins as {self.id}")
+
+    def turn(self, room: int, strike: AbstractContextManager[None] | None = None) -> None:
+        """Settle what ended, claim what fits; `strike` happens meanwhile."""
+        wants = [Want(queue, room, room) for queue in QUEUES] if room else []
+        try:
+            self.obey()
+            ended = self._ended()
+            turn = Turn(self.id, 0, tuple(self.done), tuple(self.reports), ended, wants, self.types, promote=True)
+            before = self.world.stale_rows(turn)
+            with strike or nullcontext():
+                answer = self.store.exchange(turn)
+        except Unavailable as error:
+            self.world.say(f"{self} cannot settle: {error}")
+            return
+        for lease in ended:
+            del self.left[lease]
+        self.done, self.reports = [], []
+        for call in answer.claimed:
+            call.began = self.world.clock.monotonic()
+            self.left[call.lease] = self.left.get(call.lease, 0) + 1
+            self.hand.append(call)
+            self.world.started(self, call)
+        self.world.settled(before, {call.id for call in answer.claimed})
+        self.world.claimed(answer.claimed)
+
+    def _ended(self) -> list[int]:
+        held = {call.lease for call in self.hand}
+        return [lease for lease in self.left if lease not in held]
+
+    def obey(self) -> None:
+        """End what somebody wants to end, and what has taken too long."""
+        wishes = {(job, number): actor for job, number, actor in self.store.aborts(self.id)}
+        for call in list(self.hand):
+            spent = self.world.clock.monotonic() - call.began
+            if (call.id, call.attempt) in wishes:
+                call.why, call.actor = "aborted", wishes[call.id, call.attempt]
+            elif call.timeout is not None and spent > call.timeout:
+                call.why = "timeout"
+            if call.why:
+                self._end(call, attempt.ended(call, spent))
+
+    def finish(self, call: Claimed, how: float) -> None:
+        """Its handler comes to an end."""
+        world, spent = self.world, self.world.clock.monotonic() - call.began
+        answered = call.answer is not None and b'"due":true' in call.answer.encode()
+        world.say(f"{self} ends job {call.id} attempt {call.attempt} ({call.job_type}) with {how:.3f}")
+        end: Done | Report
+        if how < 0.55 or (answered and how < 0.8):
+            end = attempt.returned(call, {"by": call.attempt}, spent)
+            world.succeeded.add((call.id, call.attempt))
+        elif how < 0.65 and call.job_type in ("ask", "hear", "heavy"):
+            end = attempt.returned(call, WAIT(timeout=40), spent)
+        elif how < 0.75:
+            end = attempt.raised(call, ValueError("it broke"), spent)
+        elif how < 0.82:
+            end = attempt.raised(call, Failed("expected"), spent)
+        elif how < 0.9:
+            end = attempt.raised(call, Retry("again", delay=3), spent)
+        else:
+            end = attempt.raised(call, Snooze(4), spent)
+        self._end(call, end)
+
+    def _end(self, call: Claimed, end: Done | Report) -> None:
+        self.hand.remove(call)
+        if isinstance(end, Done):
+            self.done.append(end)
+        else:
+            self.reports.append(end)
+
+    def live_on(self) -> None:
+        """Move the heartbeat and sweep, as its threads do all the time."""
+        if self.frozen_since is not None:
+            return
+        if not self.store.beat(self.id):
+            if not self.was_frozen:
+                raise Broken(f"C2: {self} lives and was called lost")
+            self.world.say(f"{self} was called lost")
+            self.was_frozen = False
+            self.join()
+        self.sweeper.sweep()
+
+    def leave(self) -> None:
+        """In good order: what is in hand is handed back."""
+        for call in list(self.hand):
+            call.why = "stopping"
+            self._end(call, attempt.ended(call, 0.0))
+        self.store.exchange(Turn(self.id, done=self.done, reports=self.reports, ended_leases=self._ended()))
+        self.store.disown(self.id, 0, ())
+        self.store.leave(self.id)
+
+
+class World:
+    """Plays one story."""
+
+    def __init__(self, seed: int) -> None:
+        random.seed(seed)
+        self.clock = MovableClock()
+        self.store: Any = open_store("sqlite://:memory:", INSTANCE, self.clock)
+        self.store.connection.database.deserialize("main", prepared())
+        self.sql = Inside(self.store)
+        self.told: list[str] = []
+        self.accepted: list[int] = []
+        self.runs: list[int] = []
+        self.finals: dict[int, dict[str, Any]] = {}
+        self.succeeded: set[tuple[int, int]] = set()
+        self.answered: set[int] = set()
+        self.owners: dict[int, tuple[VirtualWorker, Claimed]] = {}
+        self.paused: set[str] = set()
+        self.numbers = itertools.count(1)
+        self.workers: list[VirtualWorker] = []
+        self.start(0.0, 0.0)
+        self.start(0.9, 0.0)
+
+    def say(self, words: str) -> None:
+        self.told.append(f"{self.clock.monotonic():7.1f} {words}")
+
+    def play(self, story: Sequence[Action]) -> None:
+        """Raises if a promise is broken on the way or at the end."""
+        for index, action in enumerate(story):
+            self.say(str(action))
+            getattr(self, action.name)(action.a, action.b)
+            if index % CHECK_EVERY == 0:
+                self.check()
+        self.heal()
+        self.check()
+        self.check_ends()
+
+    def close(self) -> None:
+        self.store.close()
+
+    # Clients
+
+    def enqueue(self, a: float, b: float, **options: Any) -> None:
+        job_type = options.pop("job_type", None) or ("send", "scan")[int(a * 2)]
+        new = NewJob("mail", job_type, "{}", priority=int(b * 3), timeout=20, retries=1, retries_named=True, **options)
+        self.accept(new)
+
+    def accept(self, new: NewJob) -> None:
+        job = self.store.add([new])[0]
+        if not job.duplicate:
+            self.accepted.append(job.id)
+        self.say(f"job {job.id} {new.job_type}{' (duplicate)' if job.duplicate else ''}")
+
+    def enqueue_keyed(self, a: float, b: float) -> None:
+        self.enqueue(a, b, job_key=f"k{int(b * 3)}", on_duplicate=("return", "replace")[int(a * 20) % 2])
+
+    def enqueue_later(self, a: float, b: float) -> None:
+        self.enqueue(a, b, delay=b * 100)
+
+    def enqueue_windowed(self, a: float, b: float) -> None:
+        opens = self.clock.now() + timedelta(seconds=b * 120)
+        closes = opens + timedelta(seconds=5 + a * 60)
+        self.enqueue(a, b, time_windows=(f"{opens:%H:%M:%S}-{closes:%H:%M:%S}",))
+
+    def enqueue_expiring(self, a: float, b: float) -> None:
+        self.enqueue(a, b, expires_time=self.clock.now() + timedelta(seconds=1 + b * 60))
+
+    def enqueue_limited(self, a: float, b: float) -> None:
+        self.accept(
+            NewJob("narrow", "heavy", "{}", throttle_factor=(0.5, 1, 2)[int(a * 3)], priority=int(b * 2), retries=1)
+        )
+
+    def enqueue_asking(self, a: float, b: float) -> None:
+        self.enqueue(a, b, job_type=("ask", "hear")[int(a * 2)], job_key=f"q{next(self.numbers)}")
+
+    def submit(self, a: float, b: float) -> None:
+        run = self.store.submit(Submission(definition=FLOW, trigger=f"t{next(self.numbers)}"))
+        self.runs.append(run.id)
+
+    def abort(self, a: float, b: float) -> None:
+        self.at_a_job(a, lambda job: self.store.abort(job, "ann"))
+
+    def retry(self, a: float, b: float) -> None:
+        def again(job_id: int) -> None:
+            job = self.store.get(job_id)
+            if job.final and job.job_key is None:
+                new = NewJob(
+                    job.queue, job.job_type, "{}", retry_of=job.id, retries=1, throttle_factor=job.throttle_factor
+                )
+                self.accepted.append(self.store.retry(new, "ann").id)
+
+        self.at_a_job(a, again)
+
+    def answer(self, a: float, b: float) -> None:
+        waiting = [row["id"] for row in self.sql("select id from {job} where situation = 'waiting' order by id")]
+        asked = waiting or [row["id"] for row in self.sql("select id from {job} where job_type = 'ask' order by id")]
+        if asked:
+            job = asked[int(a * len(asked))]
+            error = JobError("Refused", "no", "failed") if b > 0.7 else None
+            self.attempt_to(lambda: self.store.answer(job, Answer(None if error else "[1]", error, b > 0.85), "ann"))
+            self.answered.add(job)
+
+    def at_a_job(self, share: float, act: Callable[[int], Any]) -> None:
+        if self.accepted:
+            job = self.accepted[int(share * len(self.accepted))]
+            self.attempt_to(lambda: act(job))
+
+    def attempt_to(self, act: Callable[[], Any]) -> None:
+        """What is refused with a reason is an ordinary answer."""
+        try:
+            act()
+        except (Conflict, NotFound) as error:
+            self.say(f"refused: {error}")
+
+    def pause(self, a: float, b: float) -> None:
+        queue = QUEUES[int(a * 3)]
+        self.store.pause(queue, True, "ann")
+        self.paused.add(queue)
+
+    def resume(self, a: float, b: float) -> None:
+        queue = QUEUES[int(a * 3)]
+        self.store.pause(queue, False, "ann")
+        self.paused.discard(queue)
+
+    def limit(self, a: float, b: float) -> None:
+        self.store.limit("narrow", (2, 4, None)[int(a * 3)], "ann")
+
+    def archive(self, a: float, b: float) -> None:
+        self.store.archive(60)
+
+    def abort_run(self, a: float, b: float) -> None:
+        if self.runs:
+            self.attempt_to(lambda: self.store.abort_run(self.runs[int(a * len(self.runs))], "ann"))
+
+    def retry_run(self, a: float, b: float) -> None:
+        if self.runs:
+            self.attempt_to(lambda: self.store.retry_run(self.runs[int(a * len(self.runs))], "ann"))
+
+    # Workers
+
+    def start(self, a: float, b: float) -> None:
+        if len(self.workers) < 4:
+            types = EVERY_TYPE if a < 0.7 else ("send", "hear", "heavy", "flow.many")
+            self.workers.append(VirtualWorker(self, next(self.numbers), types))
+
+    def awake(self, share: float) -> VirtualWorker | None:
+        able = [worker for worker in self.workers if worker.frozen_since is None]
+        return able[int(share * len(able))] if able else None
+
+    def turn(self, a: float, b: float) -> None:
+        worker = self.awake(a)
+        if worker is not None:
+            worker.turn(1 + int(b * 4))
+
+    def finish(self, a: float, b: float) -> None:
+        worker = self.awake(a)
+        if worker is not None and worker.hand:
+            worker.finish(worker.hand[int(a * 97) % len(worker.hand)], b)
+
+    def kill(self, a: float, b: float) -> None:
+        if self.workers:
+            self.bury(self.workers[int(a * len(self.workers))])
+
+    def bury(self, worker: VirtualWorker) -> None:
+        self.say(f"{worker} is dead")
+        self.workers.remove(worker)
+
+    def kill_inside(self, a: float, b: float) -> None:
+        """In the middle of a turn, before one of its statements."""
+        worker = self.awake(a)
+        if worker is not None:
+            try:
+                worker.turn(3, struck(worker.store, int(b * 30), Killed))
+            except Killed:
+                self.bury(worker)
+
+    def fail_inside(self, a: float, b: float) -> None:
+        """The disk is full, at one of the statements of a turn."""
+        worker = self.awake(a)
+        if worker is not None:
+            worker.turn(3, struck(worker.store, int(b * 30), apsw.FullError))
+
+    def freeze(self, a: float, b: float) -> None:
+        worker = self.awake(a)
+        if worker is not None:
+            worker.frozen_since = self.clock.monotonic()
+
+    def thaw(self, a: float, b: float) -> None:
+        frozen = [worker for worker in self.workers if worker.frozen_since is not None]
+        if frozen:
+            self._thaw(frozen[int(a * len(frozen))])
+
+    def _thaw(self, worker: VirtualWorker) -> None:
+        assert worker.frozen_since is not None
+        worker.was_frozen = (
+            worker.was_frozen or self.clock.monotonic() - worker.frozen_since > SETTINGS.lost_after - STEP
+        )
+        worker.frozen_since = None
+
+    def nap(self, a: float, b: float) -> None:
+        """One stands still for so long that another is given its jobs, and then goes on as if nothing had been."""
+        busy = [worker for worker in self.workers if worker.frozen_since is None and worker.hand]
+        if busy:
+            sleeper = busy[int(a * len(busy))]
+            sleeper.frozen_since = self.clock.monotonic()
+            self.start(0.0, b)
+            self.pass_time(SETTINGS.lost_after + 3 * STEP)
+            self.turn(b, 0.9)
+            self._thaw(sleeper)
+            sleeper.finish(sleeper.hand[0], b)
+            sleeper.turn(1)
+
+    def leave(self, a: float, b: float) -> None:
+        worker = self.awake(a)
+        if worker is not None and len(self.workers) > 1:
+            worker.leave()
+            self.workers.remove(worker)
+
+    # Time and accidents
+
+    def wait_a_little(self, a: float, b: float) -> None:
+        self.pass_time(a * 10)
+
+    def wait_long(self, a: float, b: float) -> None:
+        self.pass_time(20 + a * 80)
+
+    def pass_time(self, seconds: float) -> None:
+        while seconds > 0:
+            self.clock.advance(min(STEP, seconds))
+            seconds -= STEP
+            for worker in list(self.workers):
+                worker.live_on()
+
+    def set_clock(self, a: float, b: float) -> None:
+        """By hand, an hour forwards or backwards; durations do not notice."""
+        self.clock.set(self.clock.now() + timedelta(hours=1 if a < 0.5 else -1))
+
+    def lose_hint(self, a: float, b: float) -> None:
+        table = ("ready", "waiting")[int(b * 2)]
+        hints = self.sql(f"select id from {{{table}}} order by id")
+        if hints:
+            self.sql(f"delete from {{{table}}} where id = :id", id=hints[int(a * len(hints))]["id"])
+
+    # What must hold
+
+    def started(self, worker: VirtualWorker, call: Claimed) -> None:
+        job: Job = self.store.get(call.id)
+        self.say(f"{worker} starts job {call.id} attempt {call.attempt} ({call.job_type})")
+        if (job.state, job.attempt, job.situation) != ("running", call.attempt, Situation.HELD):
+            raise Broken(
+                f"J2: {worker} got job {call.id} attempt {call.attempt}, but its row says {job.state}, {job.attempt}"
+            )
+        now = self.clock.now()
+        if job.scheduled_run_time > now:
+            raise Broken(f"I6: job {call.id} starts before its time")
+        if job.time_windows and not windows.is_open(windows.parse_all(job.time_windows), now):
+            raise Broken(f"I6: job {call.id} starts outside of its windows {job.time_windows}")
+        expires = self.sql.row(call.id)["expires_time"]
+        if expires is not None and expires <= self.store.time(now):
+            raise Broken(f"W1: job {call.id} starts after it has expired")
+        if call.queue in self.paused:
+            raise Broken(f"Q2: job {call.id} starts although its queue is paused")
+        if call.job_type not in worker.types:
+            raise Broken(f"Q4: {worker} does not handle {call.job_type}")
+        before, self.owners[call.id] = self.owners.get(call.id), (worker, call)
+        if before is not None and before[1] in before[0].hand and before[0].id in self.living():
+            raise Broken(f"I2: job {call.id} starts for {worker} while {before[0]} has it")
+
+    def stale_rows(self, turn: Turn) -> dict[int, dict[str, Any]]:
+        """The rows of jobs about which a turn tells something although they have gone on to another attempt."""
+        told = [(item.call.id, item.call.attempt) for item in turn.done]
+        told += [(report.job_id, report.attempt or 0) for report in turn.reports]
+        rows = {job: self.sql("select * from {job} where id = :id", id=job) for job, _ in told}
+        return {job: rows[job][0] for job, number in told if rows[job] and rows[job][0]["attempt"] != number}
+
+    def settled(self, before: dict[int, dict[str, Any]], claimed: set[int]) -> None:
+        for job, row in before.items():
+            if job not in claimed and self.sql.row(job) != row:
+                raise Broken(f"J5: what an older attempt told changed job {job}")
+
+    def living(self) -> set[int]:
+        return {row.id for row in self.store.workers()}
+
+    def claimed(self, calls: Sequence[Claimed]) -> None:
+        if any(call.queue == "narrow" for call in calls):
+            used = self.sql.value(
+                "select total(throttle_factor) as used from {queue:narrow} where situation in ('held', 'waiting')"
+            )
+            limit = next(row for row in self.store.queues() if row.name == "narrow").throttle_limit
+            if used > limit:
+                raise Broken(f"I5: {used} of {limit} are in use after a claim")
+
+    def check(self) -> None:
+        invariants = Invariants(self.sql)
+        invariants.hints["waiting"] += self.missing(invariants)
+        invariants.check(self.accepted, self.finals)
+        self.finals.update(invariants.finals())
+
+    def missing(self, invariants: Invariants) -> list[dict[str, Any]]:
+        """Hints that an accident took: found again by a sweeper, if it is let live long enough."""
+        known = {hint["id"] for hints in invariants.hints.values() for hint in hints}
+        return [
+            {"id": job_id, "wake_time": row["scheduled_run_time"]}
+            for job_id, row in invariants.jobs.items()
+            if job_id not in known and row["state"] != "final" and row["situation"] in (None, "loose")
+        ]
+
+    def heal(self) -> None:
+        """Nothing bad happens any more: then everything comes to its end."""
+        self.say("from here on nothing bad happens")
+        for worker in list(self.workers):
+            if worker.frozen_since is not None:
+                self._thaw(worker)
+        for queue in QUEUES:
+            self.store.pause(queue, False, "ann")
+        self.paused.clear()
+        self.store.limit("narrow", None, "ann")
+        self.pass_time(STEP)  # who was called lost notices
+        for worker in list(self.workers):
+            worker.leave()
+        self.workers = [VirtualWorker(self, next(self.numbers), EVERY_TYPE)]
+        for round_ in range(ROUNDS):
+            if not self.unfinished():
+                return
+            self.pass_time(STEP) if round_ % 12 < 9 else self.leap()  # long enough for the dead to be missed
+            for row in self.sql("select id from {job} where situation = 'waiting' order by id"):
+                self.attempt_to(lambda job=row["id"]: self.store.answer(job, Answer("[1]"), "ann"))
+                self.answered.add(row["id"])
+            for worker in list(self.workers):
+                worker.turn(4)
+                for call in list(worker.hand):
+                    worker.finish(call, 0.0)
+                worker.turn(0)
+        raise Broken(f"R1: these never come to their end: {self.unfinished()[:5]}")
+
+    def leap(self) -> None:
+        """To the next time at which something is wanted, or on for a while."""
+        now = self.store.time(self.clock.now())
+        wanted = (
+            "select min(scheduled_run_time) as time from {job} where state <> 'final' and scheduled_run_time > :now"
+        )
+        time = self.sql.value(wanted, now=now)
+        self.clock.advance(20.0 if time is None else (time - now) / 1e6)
+        for worker in self.workers:
+            worker.live_on()
+
+    def unfinished(self) -> list[dict[str, Any]]:
+        jobs = self.sql("select id, job_type, state, situation, attempt from {job} where state <> 'final' order by id")
+        return jobs + self.sql("select id, state from {run} where state not in ('SUCCESS', 'FAILED', 'ERROR')")
+
+    def check_ends(self) -> None:
+        """A success is one that some attempt came to, the last one, or that somebody answered."""
+        for job_id, row in self.finals.items():
+            proven = (job_id, row["attempt"]) in self.succeeded or job_id in self.answered
+            if row["outcome"] == Outcome.SUCCESS and not proven:
+                raise Broken(f"J5: job {job_id} ended in success by an attempt that did not")
+
+
+@contextmanager
+def struck(store: Any, after: int, error: type[BaseException]) -> Iterator[None]:
+    """The n-th statement of a store raises instead of running, and what it was part of is rolled back."""
+    database: apsw.Connection = store.connection.database
+    left = itertools.count(after, -1)
+
+    def count(cursor: Any, statement: str, bindings: Any) -> bool:
+        if next(left) == 0 and statement != "rollback":
+            raise error("struck")
+        return True
+
+    database.exec_trace = count
+    try:
+        yield
+    finally:
+        database.exec_trace = None
+        if database.in_transaction:  # it was killed in the commit; a process that dies takes its connection with it
+            database.execute("rollback")
+
+
+@cache
+def prepared() -> bytes:
+    """An instance with its queues and types declared."""
+    store: Any = open_store("sqlite://:memory:", INSTANCE, MovableClock())
+    store.set_up()
+    limits = {"narrow": LIMIT}
+    queues = [QueueDeclared(name, f"{INSTANCE}_{name}", "priority", limits.get(name, 0)) for name in QUEUES]
+    store.register(queues, TYPES)
+    image: bytes = store.connection.database.serialize("main")
+    store.close()
+    return image
+
+
+class Inside(RawSql):
+    """Plain SQL on the connection of a store in memory, which has no other."""
+
+    def __init__(self, store: Any) -> None:
+        self.instance, self.postgres, self.connection = INSTANCE, False, store.connection.database
