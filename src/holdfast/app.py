@@ -9,7 +9,7 @@ import math
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -58,6 +58,7 @@ from holdfast.workflows.definition import NAME, Definition, nearest, problems
 from holdfast.workflows.partition import Items
 
 ORDERS = ("priority", "schedule")
+SECRETS_KNOWN = 5.0  # seconds for which what other programs call secret is believed
 TIMING = ("cron", "zone", "every", "at", "start", "end", "misfire")
 ENGINE_TABLE = re.compile(r"[a-z]+(_[a-z]+)*__")  # of this or any other instance
 
@@ -114,6 +115,7 @@ class App:
         self._types: dict[str, JobType] = {}
         self._workflows: dict[str, Workflow] = {}
         self._stored: dict[str, TypeRow] = {}
+        self._stored_read = -math.inf  # when they were looked up for their secrets
         self._schedules: dict[str, Schedule] = {}
         self._routines: dict[str, Routine] = {}
         self._arounds: list[Around] = []
@@ -572,6 +574,17 @@ class App:
     def explain(self, job_id: int) -> Explanation:
         """Why a job is not running: one reason in words and for programs, and a forecast where history has one (E1, E2)."""
         return explain(self.store.facts(_job_id(job_id)))
+
+    def secrets(self, job_type: str) -> Collection[str]:
+        """The arguments of a job type that nobody is shown; what other programs registered is looked up now and then."""
+        declared = self._types.get(job_type)
+        if declared is not None:
+            return declared.options.secrets
+        now = monotonic()
+        if job_type not in self._stored or now - self._stored_read > SECRETS_KNOWN:
+            self._stored, self._stored_read = dict(self.store.types()), now
+        known = self._stored.get(job_type)
+        return () if known is None else known.secrets
 
     def wait(self, job_id: int, timeout: float | None = None) -> Job:
         """Block until the job is final; `TimeoutError` when the time is over."""

@@ -26,7 +26,7 @@ FORM = "%(asctime)s %(levelname)-7s %(message)s"
 
 def serve(call: Call, settings: Settings, target: str) -> None:
     """Serve until a signal."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=FORM)
+    log_to_standard_error()
     app = served(call, settings, target)
     app.wait_for_store()
     refuse_open_door(app, settings)
@@ -34,6 +34,11 @@ def serve(call: Call, settings: Settings, target: str) -> None:
         tell(call, app, listener)
         run(create(app, hosts=settings.serve_allow_host or ()), listener)
     app.close()
+
+
+def log_to_standard_error() -> None:
+    """Unless the user's module has set up a log of its own."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=FORM)
 
 
 def served(call: Call, settings: Settings, target: str) -> App:

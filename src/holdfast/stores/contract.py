@@ -77,6 +77,7 @@ class TypeRow(Struct, frozen=True):
     has_response_handler: bool = False
     schema: str | None = None
     labels: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()  # arguments that nobody is shown
 
 
 class NewJob(Struct, frozen=True):
@@ -121,6 +122,7 @@ class Claimed(Struct, gc=False):
     why: str = ""  # why it was cancelled: timeout, aborted, stopping, crashed
     actor: str = ""  # who had it aborted
     task: Any = None  # the task it is suspended in
+    hidden: tuple[str, ...] = ()  # the values of its secret arguments
     notes: Any = None  # where its progress, log and checkpoint go
 
 

@@ -22,6 +22,7 @@ from msgspec import structs
 
 from holdfast.clock import Clock, MovableClock, monotonic
 from holdfast.errors import Invalid, Unavailable
+from holdfast.jobs import secrets
 from holdfast.jobs.job import Job
 from holdfast.jobs.states import ALONE_AFTER
 from holdfast.stores.contract import Claimed, News, Report, Store, Turn, Want, WorkerJoin
@@ -62,6 +63,7 @@ class Worker:
         self.id = 0
         self._store = store
         self._version = version
+        self._secrets = {name: handler.secrets for name, handler in handlers.items()}
         self._runs_on = {name: handler.runs_on() for name, handler in handlers.items()}
         self._pump_count = settings.pumps or store.pumps
         self.judge = Judge(handlers, self._read, self._judged)
@@ -247,6 +249,8 @@ class Worker:
                 continue
             way = self._runs_on[call.job_type] if call.answer is None else self._way_of_answer(call)
             way = "process" if call.losses >= ALONE_AFTER else way
+            if self._secrets[call.job_type]:
+                call.hidden = secrets.values_in(call.payload, self._secrets[call.job_type])
             call.notes = None if way == "process" else self.scribe
             groups[way].append(call)
         for runner, group in zip(self.runners, groups.values(), strict=True):

@@ -32,6 +32,7 @@ create table {type} (
   has_response_handler boolean not null,
   schema text,
   labels text not null,
+  secrets text not null default '[]', -- arguments that nobody is shown
   update_time timestamptz not null
 );
 

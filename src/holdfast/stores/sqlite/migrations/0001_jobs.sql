@@ -33,6 +33,7 @@ create table {type} (
   has_response_handler integer not null,
   schema text,
   labels text not null,
+  secrets text not null default '[]', -- arguments that nobody is shown
   update_time integer not null
 ) strict, without rowid;
 
