@@ -39,7 +39,8 @@ def route(method: str, path: str, operation: dict[str, Any]) -> str:
     if body:
         lines.append(f"Body: {shape(body['content']['application/json']['schema'])}.\n")
     answers = [
-        (status, response["description"] + shown(response)) for status, response in sorted(operation["responses"].items())
+        (status, response["description"] + shown(response))
+        for status, response in sorted(operation["responses"].items())
     ]
     lines.append(text.table(("answer", ""), answers))
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 import ipaddress
 import logging
+import signal
 import socket
 import sys
 
@@ -98,7 +99,13 @@ def tell(call: Call, app: App, listener: socket.socket) -> None:
 
 def run(asgi: ASGIApp, listener: socket.socket) -> None:
     """Answer requests until SIGTERM or Ctrl-C."""
-    uvicorn.Server(configured(asgi)).run(sockets=[listener])
+    # It ends gracefully at a signal and then raises it again, for whoever had it before: nobody.
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        uvicorn.Server(configured(asgi)).run(sockets=[listener])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def configured(asgi: ASGIApp) -> uvicorn.Config:
