@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType, structs
 
+from holdfast import tracing
 from holdfast.clock import EPOCH, Clock, monotonic, sleep
 from holdfast.compose import Run, Workflow, submission
 from holdfast.declare import JobType, Queue, new_job, number
@@ -51,7 +52,7 @@ from holdfast.stores.contract import (
 )
 from holdfast.stores.open import open_store
 from holdfast.version import VERSION
-from holdfast.worker.around import Around, check_around, wrapped
+from holdfast.worker.around import Around, check_around, traced, wrapped
 from holdfast.worker.handler import LEVELS, Handler
 from holdfast.worker.settings import WorkerSettings
 from holdfast.workflows.definition import NAME, Definition, nearest, problems
@@ -524,6 +525,12 @@ class App:
         return list(self.add(jobs, connection)) if jobs else []
 
     def add(self, jobs: Sequence[NewJob], connection: Any = None) -> Sequence[Job]:
+        if not tracing.loaded():
+            return self._add(jobs, connection)
+        with tracing.enqueueing([new.job_type for new in jobs]) as context:
+            return self._add([structs.replace(new, trace=context) for new in jobs], connection)
+
+    def _add(self, jobs: Sequence[NewJob], connection: Any) -> Sequence[Job]:
         opened = self._transaction.get()
         if opened is not None and not opened.over:
             with opened.one_at_a_time:
@@ -774,7 +781,8 @@ class App:
 
     @property
     def handlers(self) -> dict[str, Handler]:
-        return {name: wrapped(declared.handler, self._arounds) for name, declared in self._types.items()}
+        arounds = [traced, *self._arounds] if tracing.loaded() else self._arounds
+        return {name: wrapped(declared.handler, arounds) for name, declared in self._types.items()}
 
     def worker(self, **settings: Any) -> Worker:
         """A worker in the background: `with app.worker(concurrency=8): …`."""

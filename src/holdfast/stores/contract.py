@@ -100,6 +100,7 @@ class NewJob(Struct, frozen=True):
     on_duplicate: str = "return"
     retry_of: int | None = None
     run: int | None = None  # whose task it is
+    trace: str | None = None  # what its spans belong to, as JSON
 
 
 class Claimed(Struct, gc=False):
@@ -122,6 +123,7 @@ class Claimed(Struct, gc=False):
     why: str = ""  # why it was cancelled: timeout, aborted, stopping, crashed
     actor: str = ""  # who had it aborted
     task: Any = None  # the task it is suspended in
+    trace: str | None = None  # what its span belongs to
     hidden: tuple[str, ...] = ()  # the values of its secret arguments
     notes: Any = None  # where its progress, log and checkpoint go
 
@@ -694,6 +696,8 @@ class Store(Protocol):
 
     # Jobs
     def add(self, jobs: Sequence[NewJob], connection: Any = None) -> Sequence[Job]: ...
+
+    def traces(self, jobs: Sequence[int]) -> Mapping[int, str]: ...
 
     def add_once(self, new: NewJob, request: RequestKey) -> Job: ...
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from msgspec import structs
 
+from holdfast import tracing
 from holdfast.clock import Clock, MovableClock, monotonic
 from holdfast.errors import Invalid, Unavailable
 from holdfast.jobs import secrets
@@ -239,6 +240,8 @@ class Worker:
         self.capture.install()
         if len(self._timeouts) > MOST_TIMEOUTS:
             self._timeouts.clear()
+        if tracing.loaded():
+            self._trace(calls)
         now = monotonic()
         groups: dict[str, list[Claimed]] = {"loop": [], "thread": [], "process": []}
         for call in calls:
@@ -256,6 +259,13 @@ class Worker:
         for runner, group in zip(self.runners, groups.values(), strict=True):
             if group:
                 runner.hand(group)
+
+    def _trace(self, calls: Sequence[Claimed]) -> None:
+        """What the spans of these attempts belong to. Whoever cannot be asked costs a link, not a job."""
+        with contextlib.suppress(Unavailable):
+            found = self.store.traces([call.id for call in calls])
+            for call in calls:
+                call.trace = found.get(call.id)
 
     def _looked_up(self, call: Claimed) -> bool:
         """What its handler has to be told beyond the claim; a job for which it cannot be had has ended, or goes back."""

@@ -579,3 +579,9 @@ create table {request} (
   primary key (owner, key)
 );
 create index on {request} (create_time);
+
+-- The trace that an enqueue belongs to, for the spans of its attempts. Only where a program traces.
+create table {trace} (
+  job bigint primary key,
+  context text not null -- as JSON
+);

@@ -563,3 +563,9 @@ create table {request} (
   primary key (owner, key)
 ) strict, without rowid;
 create index {request_create} on {request} (create_time);
+
+-- The trace that an enqueue belongs to, for the spans of its attempts. Only where a program traces.
+create table {trace} (
+  job integer primary key,
+  context text not null -- as JSON
+) strict;
