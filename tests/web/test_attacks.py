@@ -98,6 +98,37 @@ def test_no_json_breaks_the_server(client: Client, text: bytes) -> None:
     assert client.get("/api/v1/jobs").json()["items"] == []
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "workflows/report", {"trigger": "{}"}),
+        ("POST", "workflows/report", {"trigger": "x", "ignore": ["{}"]}),
+        ("POST", "holds", {"level": "pick", "workflow": "{}"}),
+        ("POST", "holds/release", {"level": "pick", "workflow": "report", "trigger": "{}"}),
+        ("POST", "types/ask/complete", {"job_key": "{}"}),
+        ("POST", "types/ask/fail", {"job_key": "{}", "error": "{}"}),
+        (
+            "PUT",
+            "schedules/x",
+            {"queue": "mail", "job_type": "send", "payload": {"to": "a"}, "cron": "{}", "zone": "UTC"},
+        ),
+        ("PUT", "schedules/x", {"queue": "mail", "job_type": "{}", "every": 60}),
+        ("PUT", "schedules/x", {"queue": "{}", "job_type": "send", "every": 60}),
+        ("PUT", "schedules/{}", {"queue": "mail", "job_type": "send", "payload": {"to": "a"}, "every": 60}),
+        ("POST", "jobs", {"queue": "mail", "job_type": "{}"}),
+        ("POST", "jobs", {"queue": "{}", "job_type": "send"}),
+        ("POST", "jobs", {"queue": "mail", "job_type": "send", "payload": {"to": "a"}, "time_windows": ["{}"]}),
+    ],
+)
+def test_no_text_in_a_body_is_taken_for_sql(client: Client, method: str, path: str, body: dict[str, Any]) -> None:
+    from urllib.parse import quote
+
+    for text in (*INJECTIONS, ""):
+        filled = json.loads(json.dumps(body).replace("{}", json.dumps(text)[1:-1]))
+        answer = client.request(method, "/api/v1/" + path.format(quote(text, safe="")), json=filled)
+        assert answer.status_code < 500, (text, answer.text)
+
+
 def test_a_huge_body_is_cut_off(client: Client) -> None:
     answer = client.post("/api/v1/jobs", content=b'"' + b"a" * 3_000_000 + b'"', headers=JSON)
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
