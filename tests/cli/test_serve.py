@@ -103,7 +103,12 @@ def test_other_machines_are_let_in_only_with_credentials(sqlite_url: str, tmp_pa
     assert run(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0", "--url", sqlite_url).code == 2
     assert run(tmp_path, "tokens", "create", "people", "--url", sqlite_url).code == 0
     program = start("serve", "--host", "0.0.0.0", "--port", "0", "--json", "--url", sqlite_url)
-    address(program)
+    host, _, port = address(program)["address"].removeprefix("http://").rpartition(":")
+    called = {"Host": f"{host}:{port}"}  # by the name that it has printed
+    assert httpx.get(f"http://127.0.0.1:{port}/healthz", headers=called, timeout=30).status_code == 200
+    assert (
+        httpx.get(f"http://127.0.0.1:{port}/healthz", headers={"Host": "evil.example"}, timeout=30).status_code == 421
+    )
 
 
 def test_a_port_that_is_taken_is_said_so(sqlite_url: str, tmp_path: Path, start: Start) -> None:

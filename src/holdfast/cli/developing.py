@@ -50,7 +50,7 @@ def serve_and_work(call: Call, settings: Settings, target: str, first: bool) -> 
             serving.tell(call, app, listener)
         worker.start()
         try:
-            serving.run(create(app, hosts=settings.serve_allow_host or ()), listener)
+            serving.run(create(app, hosts=serving.hosts(settings)), listener)
         finally:
             worker.stop()
             worker.stopped(STOPS_WITHIN)

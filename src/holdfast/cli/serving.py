@@ -33,7 +33,7 @@ def serve(call: Call, settings: Settings, target: str) -> None:
     refuse_open_door(app, settings)
     with listening(settings) as listener:
         tell(call, app, listener)
-        run(create(app, hosts=settings.serve_allow_host or ()), listener)
+        run(create(app, hosts=hosts(settings)), listener)
     app.close()
 
 
@@ -67,6 +67,13 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def hosts(settings: Settings) -> tuple[str, ...]:
+    """The names it may be called by: those that were given and, where other machines reach it, this one's own."""
+    given = settings.serve_allow_host or ()
+    host = settings.serve_host or HOST
+    return given if is_loopback(host) else (*given, host, socket.gethostname())
 
 
 def listening(settings: Settings) -> socket.socket:
