@@ -5,13 +5,14 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from docs.generator import buildfile, cli, errors, python, reasons, settings, states, tables
+from docs.generator import buildfile, cli, errors, http, python, reasons, settings, states, tables
 
 FOLDER = Path(__file__).resolve().parent.parent / "reference"
 CURE = "Run `make docs` and commit the pages."
 PAGES: Mapping[str, Callable[[], str]] = {
     "python.md": python.page,
     "cli.md": cli.page,
+    "http.md": http.page,
     "states.md": states.page,
     "reasons.md": reasons.page,
     "errors.md": errors.page,

@@ -156,6 +156,7 @@ JOB_OPTIONS = {
     "max_crashes": "How often it may kill its process while alone in it, before it ends. None: for ever.",
     "isolation": '`"thread"`: in the worker (an `async def` on its event loop). `"process"`: in a child process.',
     "labels": "Labels that a worker must have (F20).",
+    "secrets": "Names of arguments that views, logs and errors do not show.",
 }
 QUEUE_OPTIONS = {
     "name": "Lower-case words joined by underscores.",

@@ -16,7 +16,8 @@ ORDER = (
     "job", "queue", "type", "key", "ready", "aside", "bucket", "waiting", "parked", "undecided", "workflow",
     "run", "publication", "step", "trigger", "run_archive", "step_archive", "leaving", "hold", "held",
     "build", "delivery", "status", "schedule", "firing", "routine", "part", "breaker", "lease", "worker",
-    "abort", "attempt", "log", "audit", "token", "request", "dead", "ended", "archive", "sequence", "__holdfast_instance", "__holdfast_table",
+    "abort", "attempt", "log", "audit", "token", "request", "trace", "dead", "ended", "archive", "sequence",
+    "__holdfast_instance", "__holdfast_table",
 )  # fmt: skip
 
 # Where the migration has no comment of its own.

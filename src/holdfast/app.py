@@ -9,7 +9,7 @@ import math
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType, structs
 
+from holdfast import tracing
 from holdfast.clock import EPOCH, Clock, monotonic, sleep
 from holdfast.compose import Run, Workflow, submission
 from holdfast.declare import JobType, Queue, new_job, number
@@ -51,13 +52,14 @@ from holdfast.stores.contract import (
 )
 from holdfast.stores.open import open_store
 from holdfast.version import VERSION
-from holdfast.worker.around import Around, check_around, wrapped
+from holdfast.worker.around import Around, check_around, traced, wrapped
 from holdfast.worker.handler import LEVELS, Handler
 from holdfast.worker.settings import WorkerSettings
 from holdfast.workflows.definition import NAME, Definition, nearest, problems
 from holdfast.workflows.partition import Items
 
 ORDERS = ("priority", "schedule")
+SECRETS_KNOWN = 5.0  # seconds for which what other programs call secret is believed
 TIMING = ("cron", "zone", "every", "at", "start", "end", "misfire")
 ENGINE_TABLE = re.compile(r"[a-z]+(_[a-z]+)*__")  # of this or any other instance
 
@@ -114,6 +116,7 @@ class App:
         self._types: dict[str, JobType] = {}
         self._workflows: dict[str, Workflow] = {}
         self._stored: dict[str, TypeRow] = {}
+        self._stored_read = -math.inf  # when they were looked up for their secrets
         self._schedules: dict[str, Schedule] = {}
         self._routines: dict[str, Routine] = {}
         self._arounds: list[Around] = []
@@ -522,6 +525,12 @@ class App:
         return list(self.add(jobs, connection)) if jobs else []
 
     def add(self, jobs: Sequence[NewJob], connection: Any = None) -> Sequence[Job]:
+        if not tracing.loaded():
+            return self._add(jobs, connection)
+        with tracing.enqueueing([new.job_type for new in jobs]) as context:
+            return self._add([structs.replace(new, trace=context) for new in jobs], connection)
+
+    def _add(self, jobs: Sequence[NewJob], connection: Any) -> Sequence[Job]:
         opened = self._transaction.get()
         if opened is not None and not opened.over:
             with opened.one_at_a_time:
@@ -572,6 +581,17 @@ class App:
     def explain(self, job_id: int) -> Explanation:
         """Why a job is not running: one reason in words and for programs, and a forecast where history has one (E1, E2)."""
         return explain(self.store.facts(_job_id(job_id)))
+
+    def secrets(self, job_type: str) -> Collection[str]:
+        """The arguments of a job type that nobody is shown; what other programs registered is looked up now and then."""
+        declared = self._types.get(job_type)
+        if declared is not None:
+            return declared.options.secrets
+        now = monotonic()
+        if job_type not in self._stored or now - self._stored_read > SECRETS_KNOWN:
+            self._stored, self._stored_read = dict(self.store.types()), now
+        known = self._stored.get(job_type)
+        return () if known is None else known.secrets
 
     def wait(self, job_id: int, timeout: float | None = None) -> Job:
         """Block until the job is final; `TimeoutError` when the time is over."""
@@ -761,7 +781,8 @@ class App:
 
     @property
     def handlers(self) -> dict[str, Handler]:
-        return {name: wrapped(declared.handler, self._arounds) for name, declared in self._types.items()}
+        arounds = [traced, *self._arounds] if tracing.loaded() else self._arounds
+        return {name: wrapped(declared.handler, arounds) for name, declared in self._types.items()}
 
     def worker(self, **settings: Any) -> Worker:
         """A worker in the background: `with app.worker(concurrency=8): …`."""

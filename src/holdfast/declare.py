@@ -66,6 +66,7 @@ class Queue:
         max_crashes: int | None = 3,
         isolation: str = "thread",
         labels: Sequence[str] = (),
+        secrets: Sequence[str] = (),
     ) -> Callable[[Callable[..., Any]], "JobType"]: ...
 
     def job(
@@ -83,6 +84,7 @@ class Queue:
         max_crashes: int | None = 3,
         isolation: str = "thread",
         labels: Sequence[str] = (),
+        secrets: Sequence[str] = (),
     ) -> Any:
         """Make a function a job type of this queue. A job has 30 s and 3 retries unless it is said."""
         options = TypeOptions(
@@ -98,6 +100,7 @@ class Queue:
             max_crashes,
             isolation,
             tuple(labels),
+            tuple(secrets),
         )
 
         def decorate(function: Callable[..., Any]) -> JobType:
@@ -121,6 +124,7 @@ class TypeOptions(Struct, frozen=True):
     max_crashes: int | None
     isolation: str
     labels: tuple[str, ...]
+    secrets: tuple[str, ...] = ()
 
 
 class JobType:
@@ -133,7 +137,10 @@ class JobType:
         self.options = options
         self._check_options()
         self.signature = Signature.of(function)
-        self.handler = Handler(self.name, function, self.signature, options.isolation, options.labels)
+        self._check_secrets()
+        self.handler = Handler(
+            self.name, function, self.signature, options.isolation, options.labels, secrets=options.secrets
+        )
         self._row: TypeRow | None = None
         self._plain: Using | None = None
         self.app.declare(self)
@@ -159,6 +166,18 @@ class JobType:
         if options.retry is not None and not isinstance(options.retry, retries_.Policy):
             raise Invalid(f"{what}: retry={options.retry!r}; give Fixed(…), Linear(…), Exponential(…) or Adaptive(…).")
 
+    def _check_secrets(self) -> None:
+        if not self.options.secrets:
+            return
+        schema = self.signature.schema()
+        known, others = schema.get("properties", {}), schema.get("additionalProperties", False) is not False
+        for name in self.options.secrets:
+            if name not in known and not others:
+                raise Invalid(
+                    f"job type `{self.name}`: secrets={list(self.options.secrets)!r}; it has no argument `{name}`. "
+                    f"The arguments are {', '.join(f'`{each}`' for each in known) or 'none'}."
+                )
+
     def row(self) -> TypeRow:
         """The type as it is registered."""
         if self._row is None:
@@ -181,6 +200,7 @@ class JobType:
                 has_response_handler=handler.response_handler is not None,
                 schema=msgspec.json.encode(self.signature.schema(), order="deterministic").decode(),
                 labels=options.labels,
+                secrets=options.secrets,
             )
         return self._row
 

@@ -5,7 +5,7 @@
 - Rows of a store come in as structs: their types stand in a higher layer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from msgspec import Struct
 from holdfast.jobs.job import Attempt, Job, LogLine, Move, Situation
 from holdfast.jobs.reasons import Explanation
 from holdfast.jobs.schedules import Schedule
+from holdfast.jobs.secrets import redacted
 
 JOB = (
     "id",
@@ -140,6 +141,7 @@ TYPE = (
     "has_retry_handler",
     "has_response_handler",
     "labels",
+    "secrets",
 )
 WORKER = (
     "id",
@@ -164,7 +166,8 @@ Shape = dict[str, Any]
 
 
 def job(value: Job) -> Shape:
-    return _shape(value, JOB)
+    """A job, without its secret arguments."""
+    return _shape(value, JOB) | {"payload": _plain(value.shown_payload())}
 
 
 def move(value: Move) -> Shape:
@@ -227,9 +230,10 @@ def moment(value: datetime) -> str:
     return value.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
-def schedule(value: Schedule, row: Struct) -> Shape:
-    """A schedule, and what is stored about it."""
-    return _shape(value, SCHEDULE) | _shape(row, SCHEDULE_STORED)
+def schedule(value: Schedule, row: Struct, secrets: Collection[str]) -> Shape:
+    """A schedule without its job type's secret arguments, and what is stored about it."""
+    payload = {"payload": _plain(redacted(value.payload, secrets))}
+    return _shape(value, SCHEDULE) | payload | _shape(row, SCHEDULE_STORED)
 
 
 def firing(row: Struct) -> Shape:

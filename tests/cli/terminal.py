@@ -66,6 +66,10 @@ class Program:
             )
 
     @property
+    def out(self) -> str:
+        return self._out.read_text()
+
+    @property
     def log(self) -> str:
         return self._err.read_text()
 

@@ -140,7 +140,7 @@ def _facts(job: Job, now: datetime) -> list[tuple[str, str | Text]]:
         ("worker", job.worker),
         ("retry_of", None if job.retry_of is None else str(job.retry_of)),
         ("archived", "yes" if job.archived else None),
-        ("payload", _json(job.payload)),
+        ("payload", _json(job.shown_payload())),
         ("result", None if job.result is None else _json(job.result)),
         ("error", None if job.error is None else f"{job.error.type} ({job.error.kind}): {job.error.message}"),
     ]

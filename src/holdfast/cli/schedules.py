@@ -34,7 +34,7 @@ def list_(
         rows = sorted(app.schedules(removed=removed), key=lambda row: (row.create_time, row.name), reverse=True)
         now = app.store.now()
     if call.json:
-        say_json([views.schedule(row.schedule, row) for row in rows])
+        say_json([views.schedule(row.schedule, row, app.secrets(row.schedule.job_type)) for row in rows])
         return
 
     def at(moment: datetime | None) -> str:
@@ -136,7 +136,7 @@ def add(
             given |= {"const": _constants(const or ()), "misfire": misfire, "actor": instance.actor()}
             row = app.add_schedule(name, queue, job_type, arguments, **given)
     if call.json:
-        say_json(views.schedule(row.schedule, row))
+        say_json(views.schedule(row.schedule, row, app.secrets(row.schedule.job_type)))
         return
     coming = "has no time to come" if row.next_time is None else f"comes next at {row.next_time.isoformat()}"
     say(f"Schedule `{name}` ({row.schedule.when}) {coming}.")

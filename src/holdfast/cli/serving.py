@@ -2,6 +2,7 @@
 
 import ipaddress
 import logging
+import signal
 import socket
 import sys
 
@@ -26,14 +27,19 @@ FORM = "%(asctime)s %(levelname)-7s %(message)s"
 
 def serve(call: Call, settings: Settings, target: str) -> None:
     """Serve until a signal."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=FORM)
+    log_to_standard_error()
     app = served(call, settings, target)
     app.wait_for_store()
     refuse_open_door(app, settings)
     with listening(settings) as listener:
         tell(call, app, listener)
-        run(create(app, hosts=settings.serve_allow_host or ()), listener)
+        run(create(app, hosts=hosts(settings)), listener)
     app.close()
+
+
+def log_to_standard_error() -> None:
+    """Unless the user's module has set up a log of its own."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=FORM)
 
 
 def served(call: Call, settings: Settings, target: str) -> App:
@@ -61,6 +67,13 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def hosts(settings: Settings) -> tuple[str, ...]:
+    """The names it may be called by: those that were given and, where other machines reach it, this one's own."""
+    given = settings.serve_allow_host or ()
+    host = settings.serve_host or HOST
+    return given if is_loopback(host) else (*given, host, socket.gethostname())
 
 
 def listening(settings: Settings) -> socket.socket:
@@ -93,7 +106,13 @@ def tell(call: Call, app: App, listener: socket.socket) -> None:
 
 def run(asgi: ASGIApp, listener: socket.socket) -> None:
     """Answer requests until SIGTERM or Ctrl-C."""
-    uvicorn.Server(configured(asgi)).run(sockets=[listener])
+    # It ends gracefully at a signal and then raises it again, for whoever had it before: nobody.
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        uvicorn.Server(configured(asgi)).run(sockets=[listener])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def configured(asgi: ASGIApp) -> uvicorn.Config:

@@ -45,6 +45,11 @@ def _log_to_standard_error(verbose: bool) -> None:
 
 
 def _wanted(app: App, settings: Settings, target: str) -> WorkerSettings:
+    return WorkerSettings(**wanted_of(app, settings, target))
+
+
+def wanted_of(app: App, settings: Settings, target: str) -> dict[str, Any]:
+    """What the settings say about a worker; `Invalid` for a queue that the app does not have."""
     for queue in settings.worker_queues or ():
         if queue not in app.queues:
             raise Invalid(f"--queues: {target} declares no queue `{queue}`; it has {', '.join(app.queues) or 'none'}.")
@@ -55,7 +60,7 @@ def _wanted(app: App, settings: Settings, target: str) -> WorkerSettings:
         "grace": settings.worker_grace,
         "log_level": settings.worker_log_level and settings.worker_log_level.upper(),
     }
-    return WorkerSettings(**{name: value for name, value in given.items() if value is not None})
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _tell_start(call: Call, app: App, wanted: WorkerSettings, processes: int) -> None:

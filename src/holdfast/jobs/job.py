@@ -1,6 +1,6 @@
 """What a job is: the values that callers see. Nothing here does I/O; a job asks its `Source` for that."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from holdfast.errors import JobFailed
+from holdfast.jobs import secrets
 from holdfast.jobs.reasons import Explanation
 
 
@@ -129,6 +130,8 @@ class Source(Protocol):
 
     def log(self, job_id: int, after: int, limit: int) -> Sequence[LogLine]: ...
 
+    def secrets(self, job_type: str) -> Collection[str]: ...
+
 
 class Job(Struct, frozen=True, kw_only=True):
     """A job as it was when it was read. A value: `refresh()` gives a newer one."""
@@ -173,6 +176,10 @@ class Job(Struct, frozen=True, kw_only=True):
     @property
     def final(self) -> bool:
         return self.state is State.FINAL
+
+    def shown_payload(self) -> dict[str, Any]:
+        """Its payload with the arguments that its type calls secret taken out: for people and programs that look."""
+        return secrets.redacted(self.payload, () if self.source is None else self.source.secrets(self.job_type))
 
     def refresh(self) -> "Job":
         """The job as it is now."""

@@ -168,6 +168,21 @@ class Adding(Changing):
         row = structs.replace(row, priority=new.priority, throttle_factor=new.throttle_factor)
         self._place(row, at, closes, now)
 
+    def write_traces(self, jobs: Sequence[NewJob], added: Sequence[Job]) -> None:
+        """What the spans of these jobs belong to, where their programs trace."""
+        rows = [
+            {"job": job.id, "context": new.trace}
+            for new, job in zip(jobs, added, strict=True)
+            if new.trace is not None and not job.duplicate
+        ]
+        if rows:
+            self.run_many("add_trace", rows)
+
+    def traces(self, jobs: Sequence[int]) -> Mapping[int, str]:
+        """For each of these jobs that was enqueued in a trace: its context."""
+        with self.lone():
+            return {row["job"]: row["context"] for row in self.rows("traces", {"ids": self.pack(jobs)})}
+
     def check_pools(self, jobs: Sequence[NewJob]) -> None:
         """`Invalid` for a job that the throttler of its queue could never let start."""
         found = {queue: throttlers.decode(self.queue_row(queue).throttler) for queue in {new.queue for new in jobs}}

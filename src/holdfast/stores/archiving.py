@@ -16,7 +16,7 @@ from holdfast.stores.scheduling import Scheduling
 from holdfast.stores.statements import BATCH
 
 LOT = 10_000  # jobs moved or let go of in one transaction
-BESIDE = ("drop_attempts", "drop_audits", "drop_log")  # what belongs to a job and goes with it
+BESIDE = ("drop_attempts", "drop_audits", "drop_log", "drop_traces")  # what belongs to a job and goes with it
 
 
 class Archiving(Scheduling):

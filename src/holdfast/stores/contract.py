@@ -77,6 +77,7 @@ class TypeRow(Struct, frozen=True):
     has_response_handler: bool = False
     schema: str | None = None
     labels: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()  # arguments that nobody is shown
 
 
 class NewJob(Struct, frozen=True):
@@ -99,6 +100,7 @@ class NewJob(Struct, frozen=True):
     on_duplicate: str = "return"
     retry_of: int | None = None
     run: int | None = None  # whose task it is
+    trace: str | None = None  # what its spans belong to, as JSON
 
 
 class Claimed(Struct, gc=False):
@@ -121,6 +123,8 @@ class Claimed(Struct, gc=False):
     why: str = ""  # why it was cancelled: timeout, aborted, stopping, crashed
     actor: str = ""  # who had it aborted
     task: Any = None  # the task it is suspended in
+    trace: str | None = None  # what its span belongs to
+    hidden: tuple[str, ...] = ()  # the values of its secret arguments
     notes: Any = None  # where its progress, log and checkpoint go
 
 
@@ -692,6 +696,8 @@ class Store(Protocol):
 
     # Jobs
     def add(self, jobs: Sequence[NewJob], connection: Any = None) -> Sequence[Job]: ...
+
+    def traces(self, jobs: Sequence[int]) -> Mapping[int, str]: ...
 
     def add_once(self, new: NewJob, request: RequestKey) -> Job: ...
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from litestar import Litestar, Request, Router
 from litestar.di import Provide
-from litestar.openapi.config import OpenAPIConfig
 from litestar.types import ASGIApp
 
 from holdfast.app import App
@@ -51,12 +50,7 @@ def create(app: App, *, hosts: Sequence[str] = ()) -> ASGIApp:
             "caller": Provide(_caller, sync_to_thread=False),
         },
         exception_handlers={Exception: problems.answer},
-        openapi_config=OpenAPIConfig(
-            title="Holdfast",
-            version=VERSION,
-            description=document.ABOUT,
-            openapi_controller=document.Nothing,  # type: ignore[arg-type]
-        ),
+        openapi_config=document.config(VERSION),
         request_max_body_size=app.payload_limit + ROOM_AROUND_A_PAYLOAD,
         on_shutdown=[site.live.close, site.close],
         signature_types=[Site, Caller],

@@ -65,7 +65,9 @@ def fingerprint(value: Any) -> str:
 
 
 def refuse_unknown(request: Request[Any, Any, Any]) -> None:
-    """A filter that is misspelt must not become a list of everything."""
+    """A filter that is misspelt must not become a list of everything; and no name or filter has a NUL in it."""
+    if any("\0" in str(value) for value in (*request.path_params.values(), *request.query_params.values())):
+        raise Invalid("A name or filter has a NUL character in it, which no text here has.")
     handler = request.route_handler
     provided = handler.resolve_dependencies()
     fields = dict(handler.parsed_fn_signature.parameters)

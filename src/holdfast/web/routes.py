@@ -1,12 +1,14 @@
 """How a route is written: what it needs, what it answers, what may go wrong, all for the check and for the document.
 
     @look("/jobs/{job_id:int}", answers=JobShape, errors=(NotFound,))
-    def job(site: Site, job_id: int) -> Shape: ...
+    def job(site: TheSite, job_id: JobId) -> Shape: ...
 
-- `look` is for GET and needs scope `read`; `act` is for what changes something and names its scope.
-- Handlers are plain functions, called in a thread: stores block.
+- `look` is for GET and needs scope `read`; `act` is for what changes something and names its scope; `watch` streams.
+- Handlers are plain functions, called in a thread: stores block. Only those of `watch` are coroutines.
+- The first sentence of a handler's docstring is its summary in the document.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,10 +16,12 @@ from litestar import delete, get, patch, post, put
 from litestar.openapi.datastructures import ResponseSpec
 
 from holdfast.errors import HoldfastError
+from holdfast.web.callers import PUBLIC
 from holdfast.web.problems import MEDIA_TYPE, Problem
 
 METHODS = {"POST": post, "PUT": put, "PATCH": patch, "DELETE": delete}
 Decorator = Callable[[Callable[..., Any]], Any]
+Errors = tuple[type[HoldfastError], ...]
 MEANINGS = {
     400: "The request is wrong; asking again will not help.",
     401: "No token, or one that is not worth anything.",
@@ -30,28 +34,19 @@ MEANINGS = {
 }
 
 
-def look(
-    path: str, *, answers: Any = None, errors: tuple[type[HoldfastError], ...] = (), needs: str = "read", **more: Any
-) -> Decorator:
+def look(path: str, *, answers: Any = None, errors: Errors = (), needs: str = "read", **more: Any) -> Decorator:
     """A route that only reads."""
-    statuses = {400, 401, 403, 503, *(error.http_status for error in errors)}
-    return get(
-        path,
-        opt={"needs": needs},
-        responses=_documented(200, answers, statuses),
-        raises=[],
-        sync_to_thread=True,
-        **more,
-    )
+    responses = _documented(200, answers, {400, 401, 403, 503}, errors)
+    return _route(get, path, needs, responses=responses, sync_to_thread=True, **more)
 
 
-def watch(path: str, *, errors: tuple[type[HoldfastError], ...] = ()) -> Decorator:
-    """A route that streams what happens as server-sent events; its handler is a coroutine."""
-    statuses = {400, 401, 403, 503, *(error.http_status for error in errors)}
+def watch(path: str, *, errors: Errors = ()) -> Decorator:
+    """A route that streams what happens as server-sent events."""
     stream = ResponseSpec(
         str, generate_examples=False, description="Server-sent events.", media_type="text/event-stream"
     )
-    return get(path, opt={"needs": "read"}, responses=_documented(200, None, statuses) | {200: stream}, raises=[])
+    responses = _documented(200, None, {400, 401, 403, 503}, errors) | {200: stream}
+    return _route(get, path, "read", responses=responses)
 
 
 def act(
@@ -61,34 +56,39 @@ def act(
     answers: Any = None,
     method: str = "POST",
     status: int = 200,
-    errors: tuple[type[HoldfastError], ...] = (),
+    errors: Errors = (),
     also: Mapping[int, tuple[Any, str]] | None = None,
     **more: Any,
 ) -> Decorator:
-    """A route that changes something."""
-    statuses = {400, 401, 403, 413, 415, 503, *(error.http_status for error in errors)}
-    return METHODS[method](
-        path,
-        opt={"needs": needs},
-        status_code=status,
-        responses=_documented(status, answers, statuses) | _others(also or {}),
-        raises=[],
-        sync_to_thread=True,
-        **more,
-    )
+    """A route that changes something; `also` are further answers that are no errors."""
+    responses = _documented(status, answers, {400, 401, 403, 413, 415, 503}, errors)
+    for other, (shape, means) in (also or {}).items():
+        responses[other] = ResponseSpec(shape, generate_examples=False, description=means)
+    return _route(METHODS[method], path, needs, responses=responses, status_code=status, sync_to_thread=True, **more)
 
 
-def _others(also: Mapping[int, tuple[Any, str]]) -> dict[int, ResponseSpec]:
-    return {
-        status: ResponseSpec(answers, generate_examples=False, description=means)
-        for status, (answers, means) in also.items()
-    }
+def _route(verb: Any, path: str, needs: str, **options: Any) -> Decorator:
+    def decorate(function: Callable[..., Any]) -> Any:
+        text = inspect.getdoc(function) or ""
+        scope = "" if needs == PUBLIC else f"\n\nNeeds a token with scope `{needs}`, or one that includes it."
+        noun = function.__module__.rpartition(".")[2]
+        return verb(
+            path,
+            opt={"needs": needs},
+            raises=[],
+            summary=text.partition("\n")[0].removesuffix("."),
+            description=text + scope,
+            operation_id=f"{noun}.{function.__name__}",
+            **options,
+        )(function)
+
+    return decorate
 
 
-def _documented(status: int, answers: Any, statuses: set[int]) -> dict[int, ResponseSpec]:
+def _documented(status: int, answers: Any, statuses: set[int], errors: Errors) -> dict[int, ResponseSpec]:
     found = {
         each: ResponseSpec(Problem, generate_examples=False, description=MEANINGS[each], media_type=MEDIA_TYPE)
-        for each in sorted(statuses)
+        for each in sorted(statuses | {error.http_status for error in errors})
     }
     if answers is not None:
         found[status] = ResponseSpec(answers, generate_examples=False, description="Done.")

@@ -55,13 +55,13 @@ def list_schedules(
     """Every schedule, by name."""
     with site.reader() as store:
         rows = [row for row in store.schedules() if removed or not row.removed]
-    return paging.page([_shape(row) for row in rows])
+    return paging.page([_shape(site, row) for row in rows])
 
 
 @look("/schedules/{name:str}", answers=shapes.ScheduleShape, errors=(NotFound,))
 def show_schedule(site: TheSite, name: Name) -> Shape:
     """One schedule."""
-    return _shape(_row(site, name))
+    return _shape(site, _row(site, name))
 
 
 @look("/schedules/{name:str}/firings", answers=shapes.Page[shapes.FiringShape], errors=(NotFound,))
@@ -76,7 +76,7 @@ def firings(site: TheSite, name: Name, limit: paging.Limit = paging.USUAL) -> Sh
 def put(site: TheSite, caller: TheCaller, name: Name, data: JSONBody[ScheduleBody]) -> Shape:
     """Add a schedule, or change one: it wins over what the code declares until it is reset."""
     row = site.app.add_schedule(name, data.queue, data.job_type, data.payload, actor=caller.actor, **data.given())
-    return _shape(row)
+    return _shape(site, row)
 
 
 @act("/schedules/{name:str}", method="DELETE", needs="operate", status=204, errors=(Conflict, NotFound))
@@ -88,7 +88,7 @@ def remove(site: TheSite, caller: TheCaller, name: Name) -> None:
 @act("/schedules/{name:str}/reset", needs="operate", answers=shapes.ScheduleShape, errors=(Conflict, NotFound))
 def reset(site: TheSite, caller: TheCaller, name: Name) -> Shape:
     """Take back what an operator changed or removed."""
-    return _shape(site.app.reset_schedule(name, actor=caller.actor))
+    return _shape(site, site.app.reset_schedule(name, actor=caller.actor))
 
 
 @act("/schedules/{name:str}/fire", needs="operate", answers=shapes.JobShape, status=201, errors=(Conflict, NotFound))
@@ -105,8 +105,8 @@ def _row(site: Site, name: str) -> ScheduleRow:
     raise NotFound(f"There is no schedule `{name}` in instance `{site.app.name}`.")
 
 
-def _shape(row: ScheduleRow) -> Shape:
-    return views.schedule(row.schedule, row)
+def _shape(site: Site, row: ScheduleRow) -> Shape:
+    return views.schedule(row.schedule, row, site.app.secrets(row.schedule.job_type))
 
 
 router = Router(

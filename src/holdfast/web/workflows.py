@@ -42,14 +42,15 @@ def list_runs(
     site: TheSite,
     workflow: Annotated[str | None, QueryParameter(max_length=200)] = None,
     in_state: Annotated[WorkflowState | None, QueryParameter(name="state")] = None,  # `state` is a word of Litestar's
+    archive: Annotated[bool, QueryParameter(description="Archived runs too.")] = False,
     limit: paging.Limit = paging.USUAL,
     cursor: paging.CursorText = None,
 ) -> Shape:
     """Runs of workflows, newest first."""
-    belongs = ("runs", workflow, in_state)
+    belongs = ("runs", workflow, in_state, archive)
     before = paging.read(cursor, *belongs)
     with site.reader() as store:
-        found = store.runs(workflow, in_state, before, limit + 1)
+        found = store.runs(workflow, in_state, before, limit + 1, archive)
     more = found[limit - 1].id if len(found) > limit else None
     return paging.page([views.run(row) for row in found[:limit]], paging.write(more, *belongs))
 
@@ -109,6 +110,17 @@ def delete(site: TheSite, caller: TheCaller, workflow: Name, trigger: Trigger) -
     site.app.workflow_run(workflow, trigger).delete(actor=caller.actor)
 
 
+@act(
+    "/workflows/{workflow:str}/{trigger:str}/archive",
+    needs="operate",
+    answers=shapes.RunShape,
+    errors=(Conflict, NotFound),
+)
+def archive(site: TheSite, caller: TheCaller, workflow: Name, trigger: Trigger) -> Shape:
+    """Move a run that is done to the archive now, with its jobs."""
+    return views.run(site.app.workflow_run(workflow, trigger).archive(actor=caller.actor).row)
+
+
 @look(
     "/workflows/{workflow:str}/{trigger:str}/steps/{step:str}/tasks",
     answers=shapes.Page[shapes.JobShape],
@@ -155,6 +167,6 @@ def release(site: TheSite, caller: TheCaller, data: JSONBody[HoldBody]) -> None:
 
 router = Router(
     "/",
-    route_handlers=[list_runs, submit, show_run, retry, abort, delete, tasks, list_holds, hold, release],
+    route_handlers=[list_runs, submit, show_run, retry, abort, archive, delete, tasks, list_holds, hold, release],
     tags=["workflows"],
 )

@@ -1,11 +1,14 @@
 """What an app wraps around every attempt: generator functions that yield once, while the handler runs."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
+from holdfast import tracing
 from holdfast.errors import Invalid
+from holdfast.jobs.outcome import Snooze
+from holdfast.jobs.secrets import without
 from holdfast.stores.contract import Claimed
 from holdfast.worker.handler import CALL, CurrentJob, Handler, decode_any
 
@@ -24,6 +27,12 @@ class WrappedJob(CurrentJob):
     def payload(self) -> Mapping[str, Any]:
         """The handler's arguments as they are stored."""
         return self._payload
+
+
+def traced(job: WrappedJob) -> Iterator[None]:
+    """The around of a program that traces: a span for each attempt."""
+    with tracing.attempt(job, job._call.trace, lambda text: without(text, job._call.hidden), (Snooze,)):
+        yield
 
 
 class WrappedHandler(Handler):

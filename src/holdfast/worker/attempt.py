@@ -12,6 +12,7 @@ from holdfast.jobs.job import JobError
 from holdfast.jobs.outcome import Failed, Retry, Snooze, Wait
 from holdfast.jobs.payload import storable
 from holdfast.jobs.routines import Turned
+from holdfast.jobs.secrets import without
 from holdfast.jobs.states import Aborted, HandedBack, Lost, Raised, Snoozed, Succeeded, Waited
 from holdfast.stores.contract import Claimed, Done, Report
 from holdfast.workflows.task import Published
@@ -68,7 +69,8 @@ def _raised(call: Claimed, error: BaseException, seconds: float) -> Report:
     if isinstance(error, Snooze):
         return _report(call, Snoozed(error.delay, seconds))
     text = storable("".join(tracebacks.format_exception(type(error), error, _beyond_us(error)))[-LONGEST_TRACEBACK:])
-    told = JobError(type(error).__qualname__, _message(error), _kind(error))
+    told = JobError(type(error).__qualname__, without(_message(error), call.hidden), _kind(error))
+    text = without(text, call.hidden)
     at, delay = (error.at, error.delay) if isinstance(error, Retry) else (None, None)
     return _report(call, Raised(told, text, seconds, at, delay))
 

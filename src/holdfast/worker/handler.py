@@ -32,6 +32,7 @@ class Handler(Struct):
     labels: tuple[str, ...] = ()
     retry_handler: Callable[..., Any] | None = None
     response_handler: Callable[..., Any] | None = None
+    secrets: tuple[str, ...] = ()  # arguments that nobody is shown
 
     def runs_on(self, answered: bool = False) -> str:
         """Which runner calls it (or, `answered`, its response handler): loop, thread or process."""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from holdfast.clock import Clock
 from holdfast.errors import Unavailable
 from holdfast.jobs.job import Progress
+from holdfast.jobs.secrets import without
 from holdfast.stores.contract import Claimed, Done, Line, Note, Report, Store
 from holdfast.worker.settings import FAREWELL
 
@@ -107,9 +108,10 @@ class Scribe:
             return  # a copy that a handler forked: nobody writes here
         with self._changed:
             entry = self._entry(call)
-            entry.progress = progress or entry.progress
+            if progress is not None:
+                entry.progress = Progress(progress.fraction, without(progress.text, call.hidden))
             for level, text, skipped in lines:
-                self._size += entry.add(Line(self._clock.monotonic(), level, text, skipped))
+                self._size += entry.add(Line(self._clock.monotonic(), level, without(text, call.hidden), skipped))
             while self._size > MOST_IN_ALL and len(entry.lines) > 1:
                 before = entry.size
                 entry.drop_oldest()

@@ -20,8 +20,10 @@ from typing import Any
 
 from msgspec import structs
 
+from holdfast import tracing
 from holdfast.clock import Clock, MovableClock, monotonic
 from holdfast.errors import Invalid, Unavailable
+from holdfast.jobs import secrets
 from holdfast.jobs.job import Job
 from holdfast.jobs.states import ALONE_AFTER
 from holdfast.stores.contract import Claimed, News, Report, Store, Turn, Want, WorkerJoin
@@ -62,6 +64,7 @@ class Worker:
         self.id = 0
         self._store = store
         self._version = version
+        self._secrets = {name: handler.secrets for name, handler in handlers.items()}
         self._runs_on = {name: handler.runs_on() for name, handler in handlers.items()}
         self._pump_count = settings.pumps or store.pumps
         self.judge = Judge(handlers, self._read, self._judged)
@@ -237,6 +240,8 @@ class Worker:
         self.capture.install()
         if len(self._timeouts) > MOST_TIMEOUTS:
             self._timeouts.clear()
+        if tracing.loaded():
+            self._trace(calls)
         now = monotonic()
         groups: dict[str, list[Claimed]] = {"loop": [], "thread": [], "process": []}
         for call in calls:
@@ -247,11 +252,20 @@ class Worker:
                 continue
             way = self._runs_on[call.job_type] if call.answer is None else self._way_of_answer(call)
             way = "process" if call.losses >= ALONE_AFTER else way
+            if self._secrets[call.job_type]:
+                call.hidden = secrets.values_in(call.payload, self._secrets[call.job_type])
             call.notes = None if way == "process" else self.scribe
             groups[way].append(call)
         for runner, group in zip(self.runners, groups.values(), strict=True):
             if group:
                 runner.hand(group)
+
+    def _trace(self, calls: Sequence[Claimed]) -> None:
+        """What the spans of these attempts belong to. Whoever cannot be asked costs a link, not a job."""
+        with contextlib.suppress(Unavailable):
+            found = self.store.traces([call.id for call in calls])
+            for call in calls:
+                call.trace = found.get(call.id)
 
     def _looked_up(self, call: Claimed) -> bool:
         """What its handler has to be told beyond the claim; a job for which it cannot be had has ended, or goes back."""

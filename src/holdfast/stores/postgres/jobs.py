@@ -430,6 +430,7 @@ class PostgresStore(SqlStore):
         for index, job in duplicates.items():
             if jobs[index].on_duplicate == "replace" and job.id in ids:  # the first of them is stored only now
                 added[index] = self.insert([jobs[index]])[0]
+        self.write_traces(jobs, added)
         self.announce(sorted(rows))
         return added
 
@@ -784,6 +785,7 @@ def is_plain(new: NewJob) -> bool:
         and not new.time_windows
         and new.expires_time is None
         and new.run is None
+        and new.trace is None
     )
 
 

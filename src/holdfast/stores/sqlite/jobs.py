@@ -360,6 +360,7 @@ class SqliteStore(SqlStore):
             database.executemany(self.text("add_ready"), ready)
         if waiting:
             database.executemany(self.text("add_waiting"), waiting)
+        self.write_traces(jobs, added)
         self.announce(())
         return added
 

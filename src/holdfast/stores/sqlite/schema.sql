@@ -35,6 +35,7 @@ CREATE TABLE "holdfast__type" (
   has_response_handler integer not null,
   schema text,
   labels text not null,
+  secrets text not null default '[]', -- arguments that nobody is shown
   update_time integer not null
 ) strict, without rowid;
 
@@ -561,6 +562,11 @@ CREATE TABLE "holdfast__request" (
 ) strict, without rowid;
 
 CREATE INDEX "holdfast__request_create" on "holdfast__request" (create_time);
+
+CREATE TABLE "holdfast__trace" (
+  job integer primary key,
+  context text not null -- as JSON
+) strict;
 
 CREATE TABLE "holdfast_work" (
   id integer primary key,

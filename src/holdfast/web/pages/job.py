@@ -30,7 +30,7 @@ def job(frame: Frame, site: Site, job_id: int) -> Html:
         "job.html",
         now,
         job=found,
-        payload=found.payload,
+        payload=found.shown_payload(),
         result=found.result,
         why=why,
         why_tone=_why_tone(found, why.reason),

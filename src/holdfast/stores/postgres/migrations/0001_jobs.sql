@@ -32,6 +32,7 @@ create table {type} (
   has_response_handler boolean not null,
   schema text,
   labels text not null,
+  secrets text not null default '[]', -- arguments that nobody is shown
   update_time timestamptz not null
 );
 
@@ -578,3 +579,9 @@ create table {request} (
   primary key (owner, key)
 );
 create index on {request} (create_time);
+
+-- The trace that an enqueue belongs to, for the spans of its attempts. Only where a program traces.
+create table {trace} (
+  job bigint primary key,
+  context text not null -- as JSON
+);

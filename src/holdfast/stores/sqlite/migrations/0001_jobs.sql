@@ -33,6 +33,7 @@ create table {type} (
   has_response_handler integer not null,
   schema text,
   labels text not null,
+  secrets text not null default '[]', -- arguments that nobody is shown
   update_time integer not null
 ) strict, without rowid;
 
@@ -562,3 +563,9 @@ create table {request} (
   primary key (owner, key)
 ) strict, without rowid;
 create index {request_create} on {request} (create_time);
+
+-- The trace that an enqueue belongs to, for the spans of its attempts. Only where a program traces.
+create table {trace} (
+  job integer primary key,
+  context text not null -- as JSON
+) strict;

@@ -98,3 +98,12 @@ insert into {audit} (time, actor, action, job, attempt, queue, detail) values (:
 -- name: counts
 -- Jobs of each queue by state. Counts rows: for people, not for the worker.
 select queue, state, outcome, count(*) as count from {job} group by 1, 2, 3;
+
+-- name: add_trace
+insert into {trace} (job, context) values (:job, :context) on conflict do nothing;
+
+-- name: traces
+select job, context from {trace} where job in (select value from json_each(:ids));
+
+-- name: drop_traces
+delete from {trace} where job in (select value from json_each(:ids));

@@ -1,0 +1,32 @@
+"""`holdfast dev`: the server and a worker in one, started anew when the code changes."""
+
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.command import Call, command
+
+
+def add_to(root: typer.Typer) -> None:
+    command(root, "dev")(dev)
+
+
+def dev(
+    call: Call,
+    module: Annotated[
+        str, typer.Argument(metavar="[MODULE:APP]", help="The app; without one, the instance of --url.")
+    ] = "",
+    host: Annotated[str | None, typer.Option(help="The address to listen at.  [127.0.0.1]")] = None,
+    port: Annotated[int | None, typer.Option(help="The port; 0 is any that is free.  [8765]")] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="A name by which browsers call it; repeat it, or use commas.")
+    ] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Most jobs at once.")] = None,
+) -> None:
+    """Serve and work in one process until Ctrl-C; it starts anew when the module's package or the settings file changes."""
+    from holdfast.cli import developing
+
+    settings = call.settings(
+        serve_host=host, serve_port=port, serve_allow_host=allow_host or None, worker_concurrency=concurrency
+    )
+    raise typer.Exit(developing.develop(call, settings, module))

@@ -1,0 +1,44 @@
+"""Arguments that nobody is shown: what stands in their place, and what is taken out of texts.
+
+- Whoever runs the job gets the value. Views, logs, errors and tracebacks do not.
+- A text is cleaned of each value that is a text of four characters or more, or holds such; shorter ones would tear holes into words.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+SHOWN = "[secret]"
+SHORTEST = 4
+
+
+def redacted(payload: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """A payload as it may be shown."""
+    return {name: SHOWN if name in names else value for name, value in payload.items()}
+
+
+def values_in(payload: str, names: Collection[str]) -> tuple[str, ...]:
+    """The texts to take out of whatever the job says, the longest first."""
+    found = msgspec.json.decode(payload)
+    texts = {text for name in names for text in _texts(found.get(name)) if len(text) >= SHORTEST}
+    return tuple(sorted(texts, key=len, reverse=True))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)
+    elif isinstance(value, dict):
+        yield from _texts(list(value.values()))
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield str(value)
+
+
+def without(text: str, values: Collection[str]) -> str:
+    """The text with none of the values in it."""
+    for value in values:
+        text = text.replace(value, SHOWN)
+    return text

@@ -1,0 +1,104 @@
+"""Arguments marked secret reach the handler and nobody else."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import App, Invalid, current_job
+from tests.cli.terminal import run
+from tests.raw_sql import RawSql
+from tests.web.conftest import Client
+
+PASSWORD = "correct horse battery staple"
+
+
+@pytest.fixture
+def vault(shop: App) -> App:
+    """A job type that says everything it knows, and fails with it."""
+
+    @shop.queue("mail").job(retries=0, secrets=("password",))
+    def log_in(user: str, password: str) -> None:
+        current_job().log(f"{user} logs in with {password}")
+        logging.getLogger("shop").warning("password %s", password)
+        current_job().progress(0.5, password)
+        raise RuntimeError(f"{user} may not log in with {password}")
+
+    return shop
+
+
+def enqueue(client: Client) -> int:
+    body = {"queue": "mail", "job_type": "log_in", "payload": {"user": "ada", "password": PASSWORD}}
+    answer = client.post("/api/v1/jobs", json=body)
+    assert PASSWORD not in answer.text
+    found: int = answer.json()["id"]
+    return found
+
+
+def test_the_api_shows_no_secret(vault: App, client: Client) -> None:
+    job = enqueue(client)
+    vault.run_until_idle()
+    paths = ("", "/history", "/attempts", "/explain", "/log", "/events")
+    said = [client.get(f"/api/v1/jobs/{job}{path}").text for path in paths]
+    said += [client.get(f"/api/v1/{path}").text for path in ("jobs", "jobs?status=dead", "types", "types/log_in")]
+    assert [text for text in said if PASSWORD in text] == []
+    shown = client.get(f"/api/v1/jobs/{job}").json()
+    assert shown["payload"] == {"user": "ada", "password": "[secret]"}
+    assert shown["error"]["message"] == "ada may not log in with [secret]"
+    assert "ada logs in with [secret]" in client.get(f"/api/v1/jobs/{job}/log").text
+
+
+def test_a_filter_does_not_tell_what_a_secret_begins_with(vault: App, client: Client) -> None:
+    enqueue(client)
+    assert client.get("/api/v1/jobs", params={"error": "correct"}).json()["items"] == []
+
+
+def test_the_handler_and_a_retry_by_hand_have_the_secret(vault: App, client: Client) -> None:
+    job = enqueue(client)
+    vault.run_until_idle()
+    again = client.post(f"/api/v1/jobs/{job}/retry").json()["id"]
+    assert vault.get(again).payload["password"] == PASSWORD
+
+
+def test_a_program_without_the_code_hides_it_too(vault: App, client: Client, app: Callable[..., App]) -> None:
+    job = enqueue(client)
+    other = app()
+    assert other.get(job).shown_payload()["password"] == "[secret]"
+
+
+def test_a_schedules_template_is_redacted(vault: App, client: Client) -> None:
+    body = {"queue": "mail", "job_type": "log_in", "payload": {"user": "ada", "password": PASSWORD}, "every": 3600}
+    assert PASSWORD not in client.put("/api/v1/schedules/hourly", json=body).text
+    assert PASSWORD not in client.get("/api/v1/schedules").text
+
+
+def test_the_command_line_shows_no_secret(vault: App, client: Client, url: str, instance: str, tmp_path: Path) -> None:
+    job = str(enqueue(client))
+    vault.run_until_idle()
+    for arguments in (
+        ["show", job],
+        ["show", job, "--json"],
+        ["list", "--json"],
+        ["log", job],
+        ["attempts", job, "--json"],
+    ):
+        answer = run(tmp_path, "jobs", *arguments, "--url", url, "--instance", instance)
+        assert answer.code == 0
+        assert PASSWORD not in answer.out + answer.err
+
+
+def test_only_the_payload_in_the_database_has_it(vault: App, client: Client, sql: RawSql) -> None:
+    enqueue(client)
+    vault.run_until_idle()
+    for table in ("attempt", "log", "audit", "type"):
+        stored = sql(f"select * from {{{table}}}")
+        assert PASSWORD not in str(stored), table
+
+
+def test_a_secret_that_is_no_argument_is_refused(shop: App) -> None:
+    with pytest.raises(Invalid, match="no argument `passwort`"):
+
+        @shop.queue("mail").job(secrets=("passwort",))
+        def other(password: str) -> Any: ...
