@@ -5,11 +5,10 @@
 """
 
 import contextvars
-import math
 import os
 import re
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -30,6 +29,7 @@ from holdfast.jobs.breaker import Breaker
 from holdfast.jobs.holds import Hold
 from holdfast.jobs.job import Answer, Attempt, Job, JobError, LogLine, Move, State
 from holdfast.jobs.names import check_job_type, check_name, check_table
+from holdfast.jobs.numbers import LARGEST_ID, is_finite, is_whole
 from holdfast.jobs.reasons import Explanation
 from holdfast.jobs.routines import Routine
 from holdfast.jobs.schedules import Schedule
@@ -105,9 +105,11 @@ class App:
             raise Invalid(
                 f"lost_after={self.lost_after:g} must be at least twice heartbeat={self.heartbeat:g}, or live workers look lost."
             )
-        self.patience = patience
+        self.patience = number(patience, "patience")
         self.archive_after = _seconds(archive_after, "archive_after", "HOLDFAST_ARCHIVE_AFTER", 7 * 86400.0)
         self.archive_keep = _archive_keep(archive_keep, self.archive_after)
+        if not is_whole(payload_limit, 1):
+            raise Invalid(f"payload_limit={payload_limit!r:.60}; give a number of bytes, 1 or more.")
         self.payload_limit = payload_limit
         self.clock = clock or Clock()
         self._strategy = table_naming_strategy or (lambda instance, queue: f"{instance}_{queue}")
@@ -211,7 +213,7 @@ class App:
         elif request is not None:
             raise Invalid(f"schedule {name!r}: request= goes with workflow=; a job takes payload=.")
         job_type = self._types.get(job) if isinstance(job, str) else job
-        if job_type is None or job_type.app is not self:
+        if not isinstance(job_type, JobType) or job_type.app is not self:
             raise Invalid(f"schedule {name!r}: job={job!r} is no job type of this app. Declare it before its schedule.")
         timing = {"cron": cron, "zone": zone, "every": every, "at": at, "start": start, "end": end, "misfire": misfire}
         made = self._make_schedule(name, job_type.name, timing, payload, const, options)
@@ -478,6 +480,8 @@ class App:
         **options: Any,
     ) -> Job:
         """Enqueue by name; a type that is not known yet is registered with its first job (Q3)."""
+        if payload is not None and not isinstance(payload, Mapping):
+            raise Invalid(f"{job_type}: payload={payload!r:.60}; give the arguments as a mapping of names to values.")
         return self.add([self._named(queue, job_type, dict(payload or {}), options)], connection)[0]
 
     def enqueue_once(
@@ -513,12 +517,16 @@ class App:
                 raise NotFound(
                     f"There is no queue `{queue}` in instance `{self.name}`: neither declared nor stored. Declare it with app.queue({queue!r})."
                 )
+            opened = self._transaction.get()
+            if opened is not None and not opened.over:  # another connection would wait for this one
+                with opened.one_at_a_time:
+                    return opened.store.add_type(job_type, queue)
             row = self._stored[job_type] = store.add_type(job_type, queue)
         return row
 
     def enqueue_many(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[Job]:
         """All of them or none, in one transaction: `app.enqueue_many([send.using(…).new(…), other.new(…)])`."""
-        jobs = list(jobs)
+        jobs = list(jobs) if isinstance(jobs, Iterable) else [jobs]
         for job in jobs:
             if not isinstance(job, NewJob):
                 raise Invalid(f"enqueue_many takes what `job_type.new(…)` gives, not {type(job).__qualname__}.")
@@ -559,8 +567,10 @@ class App:
             raise Invalid(f"state={state!r}: known are {', '.join(State)}.")
         if status is not None and status not in STATUS.values():
             raise Invalid(f"status={status!r}: known are {', '.join(sorted(set(STATUS.values())))}.")
-        if not isinstance(limit, int) or limit < 0:
-            raise Invalid(f"limit={limit!r}: give a whole number, 0 or more.")
+        for name, value in (("job_type", job_type), ("job_key", job_key), ("queue", queue)):
+            if value is not None and not (isinstance(value, str) and payloads.storable(value) == value):
+                raise Invalid(f"{name}={value!r:.60}: give a text that a job can have.")
+        _check_count(limit, "limit")
         return list(self.store.find(Filter(job_type, job_key, queue, state, status, None, limit, archive)))
 
     def history(self, job_id: int) -> Sequence[Move]:
@@ -573,9 +583,8 @@ class App:
 
     def log(self, job_id: int, after: int = 0, limit: int = 1000) -> Sequence[LogLine]:
         """What a job's handler said, oldest first: at most `limit` lines with an id above `after`."""
-        for name, value in (("after", after), ("limit", limit)):
-            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-                raise Invalid(f"{name}={value!r}: give a whole number, 0 or more.")
+        _check_count(after, "after")
+        _check_count(limit, "limit")
         return self.store.log(_job_id(job_id), after, limit)
 
     def explain(self, job_id: int) -> Explanation:
@@ -595,7 +604,7 @@ class App:
 
     def wait(self, job_id: int, timeout: float | None = None) -> Job:
         """Block until the job is final; `TimeoutError` when the time is over."""
-        ends = None if timeout is None else monotonic() + timeout
+        ends = None if timeout is None else monotonic() + number(timeout, "timeout")
         pause = 0.002
         while True:
             job = self.get(job_id)
@@ -722,8 +731,7 @@ class App:
 
     def firings(self, schedule: str, limit: int = 50) -> Sequence[FiringRow]:
         """What a schedule has fired, newest first; the last three months are kept."""
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-            raise Invalid(f"limit={limit!r}: give a whole number, 0 or more.")
+        _check_count(limit, "limit")
         return self.store.firings(schedule, limit)
 
     def add_schedule(
@@ -810,6 +818,7 @@ class App:
 
     def run_until_idle(self, *, max_jobs: int = 100_000) -> int:
         """Run everything that is due, one job at a time; the number of attempts."""
+        _check_count(max_jobs, "max_jobs")
         worker = new_worker(self.store, self.handlers, self._settings({"concurrency": 1}), self.clock, VERSION)
         return worker.run_until_idle(max_jobs)
 
@@ -824,14 +833,14 @@ class App:
             if value is not None
         }
         concurrency = values.get("concurrency", 1)
-        if not isinstance(concurrency, int) or concurrency < 1:
+        if not is_whole(concurrency, 1):
             raise Invalid(f"worker: concurrency={concurrency!r}; give a whole number, 1 or more.")
         for queue in values.get("queues", ()):
             check_name(queue, "Queue")
         if values.get("log_level", "INFO") not in LEVELS:
             raise Invalid(f"worker: log_level={values['log_level']!r}; known are {', '.join(LEVELS)}.")
         limit = values.get("log_limit", 1)
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        if not is_whole(limit, 1):
             raise Invalid(f"worker: log_limit={limit!r}; give a number of bytes, 1 or more.")
         values |= {name: getattr(self, name) for name in _FROM_APP}
         return WorkerSettings(**values)
@@ -844,8 +853,15 @@ def _job_id(value: Any) -> int:
     if isinstance(value, Job):
         return value.id
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Invalid(f"A job id is a number, not {value!r}.")
+        raise Invalid(f"A job id is a number, not {value!r:.60}.")
+    if not 0 < value <= LARGEST_ID:
+        raise NotFound(f"There is no job {value}: ids are positive 64-bit numbers.")
     return value
+
+
+def _check_count(value: Any, name: str) -> None:
+    if not is_whole(value, 0, LARGEST_ID - 1):
+        raise Invalid(f"{name}={value!r:.60}: give a whole number, 0 or more.")
 
 
 def _answered(job_type: str | None, job_key: str | None, job_id: int | None) -> int | tuple[str, str]:
@@ -857,17 +873,20 @@ def _answered(job_type: str | None, job_key: str | None, job_id: int | None) -> 
     if job_type is None or job_key is None:
         raise Invalid("An answer is for a job_type and its job_key, or for a job_id. Give them.")
     check_job_type(job_type)
-    return job_type, str(job_key)
+    key = str(job_key)
+    if payloads.storable(key) != key:
+        raise NotFound(f"There is no job with key {key!r:.60}: no key has a NUL or half of a surrogate pair.")
+    return job_type, key
 
 
 def _seconds(value: float | None, name: str, variable: str, default: float) -> float:
     text: Any = os.environ.get(variable, default) if value is None else value
     try:
         seconds = float(text)
-    except (TypeError, ValueError):
-        raise Invalid(f"{name}={text!r}; give a number of seconds.") from None
-    if not 0 < seconds < math.inf:
-        raise Invalid(f"{name}={text!r}; give a number of seconds above 0.")
+    except (TypeError, ValueError, OverflowError):
+        raise Invalid(f"{name}={text!r:.60}; give a number of seconds.") from None
+    if isinstance(text, bool) or not is_finite(seconds) or seconds <= 0:
+        raise Invalid(f"{name}={text!r:.60}; give a number of seconds above 0.")
     return seconds
 
 

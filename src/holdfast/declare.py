@@ -1,8 +1,7 @@
 """Declaring queues and job types, and making jobs of them: what `@queue.job()` gives, checked where it is written."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Protocol, overload
 
 import msgspec
@@ -13,6 +12,7 @@ from holdfast.jobs import retry as retries_
 from holdfast.jobs import throttle, windows
 from holdfast.jobs.job import Job
 from holdfast.jobs.names import check_job_key, check_job_type
+from holdfast.jobs.numbers import LARGEST, is_finite, is_whole, seconds_of
 from holdfast.jobs.payload import Signature
 from holdfast.on_demand import in_thread
 from holdfast.stores.contract import NewJob, QueueDeclared, TypeRow
@@ -159,8 +159,10 @@ class JobType:
             raise Invalid(
                 f"{what}: on_crash='timeout' with timeout=None would leave a crashed job running for ever. Give it a timeout."
             )
-        if options.max_crashes is not None and (not isinstance(options.max_crashes, int) or options.max_crashes < 1):
-            raise Invalid(f"{what}: max_crashes={options.max_crashes!r}; give a whole number, 1 or more, or None.")
+        if options.max_crashes is not None and not is_whole(options.max_crashes, 1):
+            raise Invalid(
+                f"{what}: max_crashes={options.max_crashes!r}; give a whole number, 1 or more and at most {LARGEST:,}, or None."
+            )
         if options.isolation not in ISOLATIONS:
             raise Invalid(f"{what}: isolation={options.isolation!r}; it may be {' or '.join(map(repr, ISOLATIONS))}.")
         if options.retry is not None and not isinstance(options.retry, retries_.Policy):
@@ -185,9 +187,9 @@ class JobType:
             self._row = TypeRow(
                 job_type=self.name,
                 queue=self.queue.name,
-                default_timeout=options.timeout,
-                default_priority=options.priority,
-                default_throttle_factor=options.throttle_factor,
+                default_timeout=None if options.timeout is None else float(options.timeout),
+                default_priority=float(options.priority),
+                default_throttle_factor=float(options.throttle_factor),
                 default_time_windows=options.time_windows,
                 default_retries=options.retries,
                 timeout_named=options.timeout_named,
@@ -271,7 +273,13 @@ class Using:
 
     def enqueue_many(self, payloads: Sequence[Mapping[str, Any]]) -> list[Job]:
         """All of them or none."""
-        return self.job_type.app.enqueue_many([self.new(**payload) for payload in payloads], connection=self.connection)
+        given = list(payloads) if isinstance(payloads, Iterable) else [payloads]
+        for payload in given:
+            if not isinstance(payload, Mapping):
+                raise Invalid(
+                    f"{self.job_type.name}: enqueue_many takes the arguments of each job, as [{{'name': 'value'}}, …], not {payload!r:.60}."
+                )
+        return self.job_type.app.enqueue_many([self.new(**payload) for payload in given], connection=self.connection)
 
 
 OPTIONS = (
@@ -299,7 +307,7 @@ def new_job(row: TypeRow, text: str, options: Mapping[str, Any]) -> NewJob:
     if delay is not None:
         if wanted is not None:
             raise Invalid(f"{what}: give delay or scheduled_run_time, not both.")
-        delay = delay.total_seconds() if isinstance(delay, timedelta) else number(delay, f"{what}: delay")
+        delay = number(seconds_of(delay), f"{what}: delay")
         if not 0 <= delay <= retries_.LONGEST:
             raise Invalid(f"{what}: delay={delay!r}; give seconds from 0 to ten years.")
     on_duplicate = get("on_duplicate", "return")
@@ -329,8 +337,8 @@ def new_job(row: TypeRow, text: str, options: Mapping[str, Any]) -> NewJob:
 
 
 def number(value: Any, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise Invalid(f"{what}={value!r}; give a finite number.")
+    if not is_finite(value):
+        raise Invalid(f"{what}={value!r:.60}; give a finite number.")
     return float(value)
 
 
@@ -344,8 +352,10 @@ def timeout_of(value: Any, what: str) -> float | None:
 
 
 def retries_of(value: Any, what: str) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-        raise Invalid(f"{what}: retries={value!r}; give a whole number, 0 or more, or None for no limit.")
+    if value is not None and not is_whole(value, 0):
+        raise Invalid(
+            f"{what}: retries={value!r:.60}; give a whole number, 0 or more and at most {LARGEST:,}, or None for no limit."
+        )
     return None if value is None else int(value)
 
 

@@ -57,8 +57,9 @@ def test_an_answer_that_comes_early_is_kept(cli: Call, charge: Any, url: str) ->
 
 def test_a_wrong_job_or_answer_changes_nothing(cli: Call, waiting: Job, url: str) -> None:
     assert cli("jobs", "complete", "charge", "no-such-key", "--url", url).code == 3
-    assert cli("jobs", "complete", "999999", "--url", url).code == 3
-    for wrong in (["charge"], ["charge", "order-7", "more"], ["charge", "order-7", "--result", "{"]):
+    for number in ("999999", "99999999999999999999"):
+        assert cli("jobs", "complete", number, "--url", url).code == 3
+    for wrong in (["charge"], ["²"], ["charge", "order-7", "more"], ["charge", "order-7", "--result", "{"]):
         assert cli("jobs", "complete", *wrong, "--url", url).code == 2
     assert waiting.refresh().situation == "waiting"
     cli("jobs", "complete", "charge", "order-7", "--url", url)

@@ -8,14 +8,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast import App, HoldfastError, Invalid, NotFound, Retry, Snooze, Unavailable
+from holdfast import WAIT, App, HoldfastError, Invalid, NotFound, Retry, Snooze, Unavailable
 from holdfast.clock import MovableClock
 from holdfast.stores import queryfile
 from holdfast.stores.contract import Filter, Store
@@ -229,6 +229,11 @@ OPTIONS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a negative factor": ({"throttle_factor": -1}, ["throttle_factor", "0 or more"]),
     "negative retries": ({"retries": -1}, ["retries=-1", "0 or more"]),
     "half a retry": ({"retries": 1.5}, ["retries=1.5"]),
+    "more retries than a column holds": ({"retries": 2**31}, ["retries=2147483648", "at most 2,147,483,647"]),
+    "a number that no float holds": ({"priority": 10**400}, ["priority=1000", "finite"]),
+    "a timeout that no float holds": ({"timeout": 10**400}, ["timeout=1000", "finite"]),
+    "a delay that no float holds": ({"delay": 10**400}, ["delay=1000", "finite"]),
+    "a factor that no float holds": ({"throttle_factor": 10**400}, ["throttle_factor 1000", "finite"]),
     "no window": ({"time_windows": ["sometimes"]}, ["sometimes"]),
     "equal ends": ({"time_windows": ["01:00-01:00"]}, ["01:00"]),
 }
@@ -256,6 +261,9 @@ DECLARATIONS: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["would leave a crashed job running for ever", "Give it a timeout"],
     ),
     "max_crashes": ({"max_crashes": 0}, ["max_crashes=0", "1 or more"]),
+    "max_crashes yes": ({"max_crashes": True}, ["max_crashes=True", "1 or more"]),
+    "max_crashes without end": ({"max_crashes": 2**31}, ["max_crashes=2147483648", "at most"]),
+    "timeout beyond numbers": ({"timeout": 10**400}, ["timeout=1000", "finite"]),
     "isolation": ({"isolation": "planet"}, ["isolation='planet'", "'thread' or 'process'"]),
     "time_windows": ({"time_windows": ["25:00-26:00"]}, ["25:00"]),
     "name": ({"name": "a b"}, ["Job type 'a b'"]),
@@ -284,11 +292,42 @@ def test_other_words_of_an_app_are_checked(app: Make, send: Any) -> None:
         (lambda: own.find(limit=-1), ["limit=-1"]),
         (lambda: own.get("5"), ["A job id is a number"]),
         (lambda: own.get(True), ["A job id is a number"]),
+        (lambda: own.find(limit=True), ["limit=True"]),
+        (lambda: own.find(limit=2**63), ["limit=9223372036854775808"]),
+        (lambda: own.find(job_key=5), ["job_key=5", "text"]),
+        (lambda: own.find(job_key="a\0b"), ["job_key=", "text"]),
+        (lambda: own.find(queue="\ud800"), ["queue=", "text"]),
+        (lambda: own.queue("mail", throttle_limit=10**400), ["throttle_limit=1000", "finite"]),
+        (lambda: own.limit("mail", 10**400), ["throttle_limit=1000", "finite"]),
+        (lambda: own.wait(1, float("nan")), ["timeout=nan"]),
+        (lambda: own.wait(1, "5"), ["timeout='5'"]),
+        (lambda: own.run_until_idle(max_jobs="many"), ["max_jobs='many'"]),
+        (lambda: own.enqueue("mail", "send", ["a"]), ["payload=['a']", "mapping"]),
+        (lambda: own.enqueue("mail", "send", "ab"), ["payload='ab'", "mapping"]),
+        (lambda: own.enqueue_many(5), ["enqueue_many", "int"]),
+        (lambda: send.enqueue_many(["a"]), ["enqueue_many", "not 'a'"]),
+        (lambda: send.enqueue_many({"to": "a"}), ["enqueue_many", "not 'to'"]),
+        (lambda: send.enqueue_many(None), ["enqueue_many", "not None"]),
+        (lambda: own.schedule("nightly", job=5, every=60), ["job=5", "no job type"]),
+        (lambda: own.schedule("nightly", job=send, every=10**400), ["every=1000", "ten years"]),
+        (lambda: app(heartbeat=10**400), ["heartbeat=1000", "seconds"]),
+        (lambda: app(patience="long"), ["patience='long'"]),
+        (lambda: app(payload_limit=0), ["payload_limit=0", "1 or more"]),
+        (lambda: holdfast.rate(10**400, per=1), ["count=1000", "finite"]),
         (lambda: own.worker(speed=5), ["unknown setting 'speed'", "concurrency"]),
         (lambda: own.worker(concurrency=0), ["concurrency=0"]),
+        (lambda: own.worker(concurrency=True), ["concurrency=True"]),
         (lambda: Retry(delay=1, at=MovableClock().now()), ["delay or at, not both"]),
         (lambda: Retry(delay=-1), ["0 or more"]),
         (lambda: Snooze(float("nan")), ["0 or more"]),
+        (lambda: Snooze("5"), ["Snooze('5')", "0 or more"]),
+        (lambda: Snooze(10**400), ["Snooze(1000", "finite"]),
+        (lambda: Retry(delay="5"), ["Retry(delay='5')", "0 or more"]),
+        (lambda: Retry(at="tomorrow"), ["Retry(at='tomorrow')", "aware datetime"]),
+        (lambda: Retry(at=datetime(2026, 1, 1)), ["aware datetime"]),
+        (lambda: Retry(payload=[1]), ["Retry(payload=[1])", "mapping"]),
+        (lambda: WAIT(timeout="5"), ["WAIT(timeout='5')", "above 0"]),
+        (lambda: WAIT(timeout=10**400), ["WAIT(timeout=1000", "above 0"]),
     ]:
         with told(Invalid, *words):
             wrong()
@@ -305,6 +344,30 @@ def test_a_job_that_does_not_exist_is_not_found(store: Store, job_id: int) -> No
     for verb in (store.get, store.history, store.attempts, lambda job_id: store.abort(job_id, "ann")):
         with told(NotFound, f"There is no job {job_id}"):
             verb(job_id)
+
+
+@pytest.mark.claim("R3")
+def test_an_answer_to_what_no_job_can_be_finds_none(send: Any) -> None:
+    own = send.app
+    for which in ({"job_id": 2**63}, {"job_id": 10**30}, {"job_id": 0}):
+        for answer in (own.complete, own.fail):
+            with told(NotFound, "There is no job"):
+                answer(**which)
+    for key in ("a\0b", "\ud800", "", "x" * 501):
+        with told(NotFound, "There is no job"):
+            own.complete("send", key)
+
+
+def test_numbers_that_a_float_holds_are_stored_whatever_their_type(send: Any) -> None:
+    own = send.app
+    huge = own.queue("mail").job(lambda: None, name="huge", timeout=10**30, priority=-(10**30), throttle_factor=10**30)
+    assert (huge.enqueue().refresh().timeout, own.get(1).priority) == (1e30, -1e30)
+
+
+@pytest.mark.claim("R2")
+def test_a_length_of_time_may_be_a_timedelta_wherever_it_is_seconds() -> None:
+    minute = timedelta(minutes=1)
+    assert (Retry(delay=minute).delay, Snooze(minute).delay, WAIT(timeout=minute).timeout) == (60, 60, 60)
 
 
 def test_a_filter_is_data_and_never_sql(store: Store) -> None:

@@ -373,3 +373,20 @@ def test_jobs_added_in_a_transaction_are_found_by_workers(app: Make, clock: Mova
     clock.advance(60)
     assert [call.id for call in worker.claim(5)] == [later.id]
     assert add(holdfast.store).id > later.id
+
+
+def test_a_type_that_is_new_is_registered_with_its_job(app: Make) -> None:
+    holdfast = app()
+    send = declared(holdfast)
+    send.enqueue()
+    with rolled_back(), holdfast.transaction():
+        holdfast.enqueue("mail", "unheard", {})
+        raise Undone
+    assert "unheard" not in holdfast.store.types()
+
+    with holdfast.transaction():
+        send.enqueue()
+        holdfast.enqueue("mail", "unheard", {})
+        holdfast.enqueue("mail", "unheard", {})
+    assert holdfast.store.types()["unheard"].queue == "mail"
+    assert [job.job_type for job in holdfast.find()] == ["unheard", "unheard", "send", "send"]

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -249,3 +249,54 @@ def test_workers_probe_an_open_breaker_in_time_and_go_on_when_it_closes(app: App
     dead = set() if retries is None else failed
     assert {job.result for job in ended if job.outcome == "success"} == set(range(100)) - dead
     assert app.breakers()[0].state == "closed"
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.claim("R5")
+@pytest.mark.parametrize("error", [Speechless(), ValueError("a\0b"), ValueError("\ud800")])
+def test_an_error_of_a_retry_handler_that_cannot_be_told_ends_the_job(
+    still: tuple[App, MovableClock], error: Exception
+) -> None:
+    app, _ = still
+    send = app.queue("work").job(lambda: raise_(ValueError("broke")), name="send")
+    send.retry_handler(lambda job, _: raise_(error))
+
+    job = send.enqueue()
+    app.run_until_idle()
+
+    found = job.refresh()
+    assert (found.outcome, found.error.kind, found.error.type) == ("error", "retry_handler", type(error).__name__)
+
+
+@pytest.mark.claim("R5")
+def test_an_answer_of_a_retry_handler_that_nobody_foresaw_ends_the_job(still: tuple[App, MovableClock]) -> None:
+    app, _ = still
+    odd = Retry()
+    odd.payload = [1]  # type: ignore[assignment]
+    send = app.queue("work").job(lambda: raise_(ValueError("broke")), name="send")
+    send.retry_handler(lambda job, error: odd)
+
+    job = send.enqueue()
+    app.run_until_idle()
+
+    assert (job.refresh().outcome, job.refresh().error.kind) == ("error", "retry_handler")
+
+
+@pytest.mark.claim("R2", "W5")
+@pytest.mark.parametrize("time", [datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)])
+def test_a_time_at_either_end_of_the_calendar_is_a_time(still: tuple[App, MovableClock], time: datetime) -> None:
+    app, clock = still
+    later = app.queue("work").job(lambda: raise_(Retry(at=time)), name="later", retries=1, time_windows=["00:00-12:00"])
+
+    job = later.enqueue()
+    app.run_until_idle()
+
+    found = job.refresh()
+    if time > clock.now():
+        assert (found.state, found.scheduled_run_time.year, found.scheduled_run_time.hour < 12) == ("error", 2126, True)
+    else:
+        assert (found.outcome, found.attempt, found.scheduled_run_time) == ("error", 2, clock.now())

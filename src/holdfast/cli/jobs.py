@@ -226,7 +226,7 @@ def fail(
 
 
 def _which(words: list[str]) -> dict[str, Any]:
-    if len(words) == 1 and words[0].isdigit():
+    if len(words) == 1 and words[0].isdecimal():
         return {"job_id": int(words[0])}
     if len(words) == 2:
         return {"job_type": words[0], "job_key": words[1]}
@@ -294,5 +294,7 @@ def _time(text: str | None) -> datetime | None:
     except ValueError as error:
         raise Invalid(f"--at is {text!r}; write a time as 2026-12-24T18:00:00Z.") from error
     if found.tzinfo is None:
-        raise Invalid(f"--at is {text!r}, without a time zone; write {text}Z for UTC, or an offset as +02:00.")
+        raise Invalid(
+            f"--at is {text!r}, without a time zone; write {found.isoformat()}Z for UTC, or an offset as +02:00."
+        )
     return found

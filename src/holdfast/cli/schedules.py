@@ -199,5 +199,7 @@ def _moment(text: str | None, option: str) -> datetime | None:
     except ValueError as error:
         raise Invalid(f"{option} is {text!r}; write a time as 2026-12-24T18:00:00Z.") from error
     if found.tzinfo is None:
-        raise Invalid(f"{option} is {text!r}, without a time zone; write {text}Z for UTC, or an offset as +02:00.")
+        raise Invalid(
+            f"{option} is {text!r}, without a time zone; write {found.isoformat()}Z for UTC, or an offset as +02:00."
+        )
     return found

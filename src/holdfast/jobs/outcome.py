@@ -4,12 +4,14 @@ A handler returns its result, or `WAIT`; or it raises `Failed`, `Retry`, `Snooze
 A retry handler returns a `Retry`, `GIVE_UP`, or None for the type's own policy.
 """
 
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import UNSET, UnsetType
 
 from holdfast.errors import Invalid
+from holdfast.jobs.numbers import is_finite, seconds_of
 
 
 class Failed(Exception):
@@ -27,31 +29,31 @@ class Retry(Exception):
         self,
         reason: str | None = None,
         *,
-        delay: float | None = None,
+        delay: float | timedelta | None = None,
         at: datetime | None = None,
-        payload: dict[str, Any] | None = None,
+        payload: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(reason or "retry")
         if delay is not None and at is not None:
             raise Invalid("Retry takes delay or at, not both.")
-        if delay is not None and not 0 <= delay < float("inf"):
-            raise Invalid(f"Retry(delay={delay!r}): the delay must be a finite number of seconds, 0 or more.")
-        if at is not None and at.tzinfo is None:
-            raise Invalid("Retry(at=…) must be an aware datetime; give it a time zone, for example datetime.now(UTC).")
+        if at is not None and (not isinstance(at, datetime) or at.utcoffset() is None):
+            raise Invalid(
+                f"Retry(at={at!r:.60}): give an aware datetime, one with a time zone, for example datetime.now(UTC)."
+            )
+        if payload is not None and not isinstance(payload, Mapping):
+            raise Invalid(f"Retry(payload={payload!r:.60}): give the arguments as a mapping of names to values.")
         self.reason = reason
-        self.delay = None if delay is None else float(delay)
+        self.delay = None if delay is None else _seconds(delay, f"Retry(delay={delay!r:.60})")
         self.at = at
-        self.payload = payload
+        self.payload = None if payload is None else dict(payload)
 
 
 class Snooze(Exception):
     """End this attempt without error and come back later; `failures` is unchanged (R2)."""
 
-    def __init__(self, delay: float, reason: str = "snoozed") -> None:
+    def __init__(self, delay: float | timedelta, reason: str = "snoozed") -> None:
         super().__init__(reason)
-        if not 0 <= delay < float("inf"):
-            raise Invalid(f"Snooze({delay!r}): the delay must be a finite number of seconds, 0 or more.")
-        self.delay = float(delay)
+        self.delay = _seconds(delay, f"Snooze({delay!r:.60})")
         self.reason = reason
 
 
@@ -61,12 +63,13 @@ class Wait:
     `WAIT(timeout=60)` waits for a minute from the return on, `WAIT(timeout=None)` for ever.
     """
 
-    def __init__(self, timeout: float | UnsetType | None = UNSET) -> None:
-        if timeout is not UNSET and timeout is not None and not 0 < timeout < float("inf"):
-            raise Invalid(f"WAIT(timeout={timeout!r}): give seconds above 0, or None for no limit.")
-        self.timeout = timeout
+    def __init__(self, timeout: float | timedelta | UnsetType | None = UNSET) -> None:
+        seconds = seconds_of(timeout)
+        if seconds is not UNSET and seconds is not None and not (is_finite(seconds) and seconds > 0):
+            raise Invalid(f"WAIT(timeout={timeout!r:.60}): give seconds above 0, or None for no limit.")
+        self.timeout: float | UnsetType | None = seconds
 
-    def __call__(self, *, timeout: float | None) -> "Wait":
+    def __call__(self, *, timeout: float | timedelta | None) -> "Wait":
         return Wait(timeout)
 
     def __repr__(self) -> str:
@@ -78,6 +81,13 @@ class GiveUp:
 
     def __repr__(self) -> str:
         return "GIVE_UP"
+
+
+def _seconds(delay: float | timedelta, what: str) -> float:
+    seconds = seconds_of(delay)
+    if not is_finite(seconds) or seconds < 0:
+        raise Invalid(f"{what}: the delay must be a finite number of seconds, 0 or more.")
+    return float(seconds)
 
 
 WAIT = Wait()

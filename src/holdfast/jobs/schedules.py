@@ -9,7 +9,6 @@
 - Nothing here does I/O or reads a clock.
 """
 
-import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -22,6 +21,7 @@ from holdfast.jobs import cron as crons
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import template, zones
 from holdfast.jobs.names import JOB_TYPE, LONGEST_TYPE
+from holdfast.jobs.numbers import is_finite
 
 MISFIRES = ("skip", "once", "all")
 OPTIONS = ("job_key", "priority", "timeout", "retries", "throttle_factor", "time_windows", "on_duplicate")
@@ -154,10 +154,8 @@ def _kind_problems(cron: Any, every: Any, at: Any, zone: Any) -> Iterator[str]:
         yield from _cron_problems(cron, zone)
     elif zone is not None:
         yield f"zone={zone!r} is for cron; periods and points in time need none. Leave it out"
-    if every is not None:
-        number = isinstance(every, int | float) and not isinstance(every, bool) and math.isfinite(every)
-        if not number or not SHORTEST <= every <= LONGEST:
-            yield f"every={every!r}; give seconds, from {SHORTEST:g} to ten years"
+    if every is not None and (not is_finite(every) or not SHORTEST <= every <= LONGEST):
+        yield f"every={every!r:.60}; give seconds, from {SHORTEST:g} to ten years"
     if at is not None:
         yield from _point_problems(at)
 

@@ -315,7 +315,7 @@ def decide(row: Row, happening: Happening, rules: Rules, now: datetime, luck: fl
         case Moved():
             return _replace(row, row.scheduled_run_time, now)
         case Rescheduled():
-            return _replace(row, max(now, happening.at), now)
+            return _replace(row, _not_before(happening.at, now), now)
 
 
 def _succeed(row: Row, happening: Succeeded) -> Change:
@@ -410,8 +410,13 @@ def _next_time(
 def named_time(at: datetime | None, delay: float | None, now: datetime) -> datetime | None:
     """When the next attempt is to begin, if a handler or a retry handler said so."""
     if at is not None:
-        return max(now, at)
+        return _not_before(at, now)
     return None if delay is None else _after(now, delay)
+
+
+def _not_before(at: datetime, now: datetime) -> datetime:
+    """A moment that somebody named: not in the past, and not so far off that the calendar has no window behind it."""
+    return max(now, min(at, _after(now, A_CENTURY)))
 
 
 def _again(

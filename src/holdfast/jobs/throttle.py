@@ -7,7 +7,6 @@
   by a billionth of it. That is far more than the rounding of a million terms and far less than any factor one means.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -16,6 +15,7 @@ import msgspec
 
 from holdfast.errors import Invalid
 from holdfast.jobs import throttlers
+from holdfast.jobs.numbers import is_finite
 from holdfast.jobs.throttlers import ADMIT, Rate, Reschedule, Throttler, Verdict
 
 TOLERANCE = 1e-9
@@ -198,9 +198,8 @@ def words(held: Held, throttler: Throttler | None = None) -> str:
 
 def check_factor(factor: float, limit: float) -> None:
     """Refuse (`Invalid`) a factor that is no finite number, is negative, or could never fit under the limit."""
-    number = isinstance(factor, int | float) and not isinstance(factor, bool)
-    if not (number and 0 <= factor <= sys.float_info.max):
-        raise Invalid(f"throttle_factor {factor!r} must be a finite number, 0 or more; 0 is not counted at all.")
+    if not is_finite(factor) or factor < 0:
+        raise Invalid(f"throttle_factor {factor!r:.60} must be a finite number, 0 or more; 0 is not counted at all.")
     if limit >= 1 and not within(limit, factor):
         raise Invalid(
             f"throttle_factor {factor!r} is above the queue's throttle_limit {limit!r}, so the job could never start; "

@@ -6,7 +6,6 @@
 - Nothing here does I/O or reads a clock.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -16,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.errors import Invalid
+from holdfast.jobs.numbers import is_finite
 
 OTHERS = ""  # the pool of all values that no share names
 LONGEST = 10 * 365 * 86_400  # seconds; see `retry.LONGEST`
@@ -286,6 +286,5 @@ def _check_slots(slots: Mapping[str, float], what: str) -> None:
 
 
 def _check_number(value: Any, what: str, lowest: float, above: bool = False) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (number and math.isfinite(value) and (value > lowest if above else value >= lowest)):
-        raise Invalid(f"{what}={value!r}; give a finite number {'above' if above else 'of at least'} {lowest:g}.")
+    if not (is_finite(value) and (value > lowest if above else value >= lowest)):
+        raise Invalid(f"{what}={value!r:.60}; give a finite number {'above' if above else 'of at least'} {lowest:g}.")

@@ -69,7 +69,7 @@ def _raised(call: Claimed, error: BaseException, seconds: float) -> Report:
     if isinstance(error, Snooze):
         return _report(call, Snoozed(error.delay, seconds))
     text = storable("".join(tracebacks.format_exception(type(error), error, _beyond_us(error)))[-LONGEST_TRACEBACK:])
-    told = JobError(type(error).__qualname__, without(_message(error), call.hidden), _kind(error))
+    told = JobError(type(error).__qualname__, without(message_of(error), call.hidden), _kind(error))
     text = without(text, call.hidden)
     at, delay = (error.at, error.delay) if isinstance(error, Retry) else (None, None)
     return _report(call, Raised(told, text, seconds, at, delay))
@@ -97,7 +97,7 @@ def _kind(error: BaseException) -> str:
     return "exception"
 
 
-def _message(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """Its text, made safe to store; an exception without a text is told by its name."""
     try:
         text = str(error) or type(error).__qualname__

@@ -109,9 +109,9 @@ class CurrentJob:
 
     def log(self, text: object, *values: object, level: str = "INFO") -> None:
         """Add a line to the job's log; with values, `%s` in the text stands for them as in `logging`."""
-        name = level.upper()
+        name = str(level).upper()
         if name not in LEVELS:
-            raise Invalid(f"log level {level!r}: known are {', '.join(LEVELS)}.")
+            raise Invalid(f"log level {level!r:.60}: known are {', '.join(LEVELS)}.")
         if self._call.notes is not None:
             self._call.notes.line(self._call, name, cut(_filled(str(text), values), LONGEST_LINE))
 

@@ -14,6 +14,7 @@ from holdfast.jobs.job import Job, JobError, State
 from holdfast.jobs.outcome import GiveUp, Retry
 from holdfast.jobs.states import NEVER_RETRIED, STATUS, Decided, Raised
 from holdfast.stores.contract import Report
+from holdfast.worker.attempt import message_of
 from holdfast.worker.handler import Handler
 
 PATIENCE = 10.0  # seconds a retry handler may take
@@ -73,10 +74,16 @@ class Judge:
             sleep(PAUSE)
             self._answer(report)
             return
-        answer = self._called(handler, job, happening.error)
-        decided = decided_by(answer, happening, handler)
+        decided = self._decided(handler, job, happening)
         self._answer(Report(report.job_id, decided, report.attempt, report.job_type, report.lease))
         self._asked.discard(report.job_id)
+
+    def _decided(self, handler: Handler, job: Job, happening: Raised) -> Decided:
+        """Whatever the retry handler does, this does not raise: nobody else would end the attempt."""
+        try:
+            return decided_by(self._called(handler, job, happening.error), happening, handler)
+        except Exception as broken:
+            return decided_by(broken, happening, handler)
 
     def _called(self, handler: Handler, job: Job, error: JobError) -> Any:
         """What the retry handler returned or raised, or that it took too long."""
@@ -121,7 +128,7 @@ def decided_by(answer: Any, raised: Raised, handler: Handler) -> Decided:
     if answer is None:
         return Decided(*told, by_policy=True, retry_at=raised.retry_at, retry_delay=raised.retry_delay)
     if isinstance(answer, BaseException):
-        text = f"the retry handler failed: {type(answer).__qualname__}: {answer}"
+        text = f"the retry handler failed: {type(answer).__qualname__}: {message_of(answer)}"
         return Decided(*told, give_up=True, verdict=JobError(type(answer).__qualname__, text, "retry_handler"))
     text = f"the retry handler returned {type(answer).__qualname__}; it may return Retry, GIVE_UP or None"
     return Decided(*told, give_up=True, verdict=JobError("TypeError", text, "retry_handler"))

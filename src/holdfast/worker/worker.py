@@ -406,8 +406,19 @@ class Worker:
             self._leave()
 
     def _sweep_all(self, sweeper: Sweeper) -> None:
-        """Sweep, and wait for retry handlers that were asked about what it found."""
-        sweeper.sweep(everything=True)
+        """Sweep until nothing is left to end or to move: a sweep takes so many at a time."""
+        more = True
+        while more:
+            # What comes due only now may have expired meanwhile, or its window may have closed.
+            answer = self.store.exchange(Turn(self.id, types=self.types, promote=True))
+            sweeper.sweep(everything=True)
+            self._await_judge()
+            pulse = self.store.pulse()
+            overdue = pulse.overdue_in is not None and pulse.overdue_in <= 0
+            more = pulse.shut or overdue or (answer.wake_in == 0 and not pulse.tripped)
+
+    def _await_judge(self) -> None:
+        """Wait for retry handlers that were asked about what a sweep found."""
         busy = True
         while busy:
             busy = self.judge.busy

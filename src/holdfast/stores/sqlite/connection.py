@@ -173,7 +173,10 @@ class Connection:
 def explained(error: apsw.Error, path: str) -> str:
     """What went wrong and the one thing to do."""
     if isinstance(error, BUSY):
-        return "another process has kept it locked. Find who holds it (`fuser` on the file tells) and try again."
+        return (
+            "another process has kept it locked, or an open transaction of this one: in `with app.transaction():` only enqueues "
+            "take part, everything else comes after it. Find who holds it (`fuser` on the file tells) and try again."
+        )
     if isinstance(error, apsw.ReadOnlyError):
         return "it is read-only, or its folder is. Give this user the right to write to the file and its folder."
     if isinstance(error, apsw.CantOpenError):

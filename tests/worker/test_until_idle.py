@@ -1,0 +1,55 @@
+"""`run_until_idle` leaves nothing behind that only a sweep ends or moves."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import App, Retry, Snooze
+from holdfast.clock import MovableClock
+
+Make = Callable[..., App]
+
+
+@pytest.mark.claim("W1")
+@pytest.mark.parametrize("then", [None, Retry(delay=50), Snooze(50)])
+def test_a_job_that_expired_before_it_came_due_is_ended(app: Make, clock: MovableClock, then: Exception | None) -> None:
+    own = app()
+
+    @own.queue("mail").job()
+    def send() -> None:
+        if then is not None:
+            raise then
+
+    job = send.using(delay=50 if then is None else 0, expires=clock.now() + timedelta(seconds=60)).enqueue()
+    own.run_until_idle()
+    clock.advance(60)
+
+    assert own.run_until_idle() == 0
+    found = job.refresh()
+    assert (found.state, found.outcome, found.attempt) == ("final", "error", 1)
+    assert found.error is not None
+    assert found.error.kind == "expired"
+
+
+@pytest.mark.claim("W5")
+def test_a_job_that_came_due_when_its_window_had_closed_is_moved(app: Make, clock: MovableClock) -> None:
+    own = app()
+    send: Any = own.queue("mail").job(lambda: None, name="send", time_windows=["00:00-01:00"])
+    job = send.using(delay=1800).enqueue()
+    clock.advance(3600)
+
+    assert own.run_until_idle() == 0
+    assert (job.refresh().attempt, job.refresh().scheduled_run_time) == (0, clock.now() + timedelta(hours=23))
+
+
+@pytest.mark.claim("W1")
+def test_more_than_one_sweep_takes_are_ended_too(app: Make, clock: MovableClock) -> None:
+    own = app()
+    send: Any = own.queue("mail").job(lambda: None, name="send")
+    send.using(delay=50, expires=clock.now() + timedelta(seconds=60)).enqueue_many([{}] * 2100)
+    clock.advance(60)
+
+    own.run_until_idle()
+    assert own.find(state="initial") == []
