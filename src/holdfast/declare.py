@@ -14,6 +14,7 @@ from holdfast.jobs import throttle, windows
 from holdfast.jobs.job import Job
 from holdfast.jobs.names import check_job_key, check_job_type
 from holdfast.jobs.payload import Signature
+from holdfast.jobs.placement import PREFER_FOR, Preference, check_labels, check_preference
 from holdfast.on_demand import in_thread
 from holdfast.stores.contract import NewJob, QueueDeclared, TypeRow
 from holdfast.worker.handler import ISOLATIONS, Handler
@@ -66,6 +67,8 @@ class Queue:
         max_crashes: int | None = 3,
         isolation: str = "thread",
         labels: Sequence[str] = (),
+        prefers: Sequence[str] = (),
+        prefer_for: float = PREFER_FOR,
     ) -> Callable[[Callable[..., Any]], "JobType"]: ...
 
     def job(
@@ -83,6 +86,8 @@ class Queue:
         max_crashes: int | None = 3,
         isolation: str = "thread",
         labels: Sequence[str] = (),
+        prefers: Sequence[str] = (),
+        prefer_for: float = PREFER_FOR,
     ) -> Any:
         """Make a function a job type of this queue. A job has 30 s and 3 retries unless it is said."""
         options = TypeOptions(
@@ -97,7 +102,8 @@ class Queue:
             on_crash,
             max_crashes,
             isolation,
-            tuple(labels),
+            check_labels(labels, "labels"),
+            check_preference(check_labels(prefers, "prefers"), prefer_for, "prefers"),
         )
 
         def decorate(function: Callable[..., Any]) -> JobType:
@@ -121,6 +127,7 @@ class TypeOptions(Struct, frozen=True):
     max_crashes: int | None
     isolation: str
     labels: tuple[str, ...]
+    preference: Preference | None
 
 
 class JobType:
@@ -133,7 +140,9 @@ class JobType:
         self.options = options
         self._check_options()
         self.signature = Signature.of(function)
-        self.handler = Handler(self.name, function, self.signature, options.isolation, options.labels)
+        self.handler = Handler(
+            self.name, function, self.signature, options.isolation, options.labels, preference=options.preference
+        )
         self._row: TypeRow | None = None
         self._plain: Using | None = None
         self.app.declare(self)
@@ -181,6 +190,8 @@ class JobType:
                 has_response_handler=handler.response_handler is not None,
                 schema=msgspec.json.encode(self.signature.schema(), order="deterministic").decode(),
                 labels=options.labels,
+                prefers=options.preference.labels if options.preference else (),
+                prefer_for=options.preference.seconds if options.preference else PREFER_FOR,
             )
         return self._row
 
