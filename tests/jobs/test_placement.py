@@ -118,10 +118,9 @@ def test_bad_preferences_are_refused_where_they_are_written(given: dict[str, Any
     queue = App("sqlite://:memory:").queue("work")
     with pytest.raises(Invalid, match=told):
         queue.job(name="paint", **given)(lambda: None)
-    workflow = App("sqlite://:memory:").workflow("report")
+    step = App("sqlite://:memory:").workflow("report").step
     with pytest.raises(Invalid, match=told):
-        workflow.step(name="paint", **given)(lambda task: None)
-        workflow.submit("today")
+        step(name="paint", **given)(lambda task: None)
 
 
 def test_one_label_may_be_written_as_a_text() -> None:
