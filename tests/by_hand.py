@@ -15,17 +15,24 @@ class WorkerByHand:
     """One worker on a store; it handles the types it is given."""
 
     def __init__(
-        self, store: Store, types: Sequence[str] = ("send", "print"), queues: Sequence[str] = ("mail",)
+        self,
+        store: Store,
+        types: Sequence[str] = ("send", "print"),
+        queues: Sequence[str] = ("mail",),
+        labels: Sequence[str] = (),
+        late: Sequence[tuple[str, float]] = (),
     ) -> None:
         self.store = store
         self.types = tuple(types)
         self.queues = tuple(queues)
         name = f"hand-{next(numbers)}"
-        self.id = store.join(WorkerJoin(name, "here", 1, "0", self.queues, self.types, (), 1))
+        handled = tuple(sorted({*types, *(job_type for job_type, _ in late)}))
+        self.late = tuple(late)
+        self.id = store.join(WorkerJoin(name, "here", 1, "0", self.queues, handled, tuple(labels), 1))
         self._in_hand: dict[int, set[int]] = {}  # by lease
 
     def turn(self, **told: Any) -> TurnAnswer:
-        return self.store.exchange(Turn(self.id, **{"types": self.types, **told}))
+        return self.store.exchange(Turn(self.id, **{"types": self.types, "late": self.late, **told}))
 
     def claim(self, room: int = 1, queue: str = "mail") -> list[Claimed]:
         """What is due now, in claim order, in one batch."""

@@ -35,6 +35,7 @@ def test_every_setting_has_the_same_name_in_file_and_environment() -> None:
         [worker]
         queues = ["mail", "slow"]
         labels = ["gpu"]
+        duties = ["run", "sweep"]
         concurrency = 8
         processes = 2
         grace = 0
@@ -48,11 +49,13 @@ def test_every_setting_has_the_same_name_in_file_and_environment() -> None:
         "HOLDFAST_ARCHIVE_KEEP": "600",
         "HOLDFAST_WORKER_QUEUES": "mail, slow",
         "HOLDFAST_WORKER_LABELS": "gpu",
+        "HOLDFAST_WORKER_DUTIES": "run,sweep",
         "HOLDFAST_WORKER_CONCURRENCY": "8",
         "HOLDFAST_WORKER_PROCESSES": "2",
         "HOLDFAST_WORKER_GRACE": "0",
     }
-    expected = Settings("sqlite:///a.db", "shop", 1.5, 6.0, 60.0, 600.0, ("mail", "slow"), ("gpu",), 8, 2, 0.0)
+    duties = ("run", "sweep")
+    expected = Settings("sqlite:///a.db", "shop", 1.5, 6.0, 60.0, 600.0, ("mail", "slow"), ("gpu",), duties, 8, 2, 0.0)
     assert settings(file) == settings(environment=environment) == expected
 
 

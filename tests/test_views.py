@@ -123,6 +123,7 @@ def test_a_worker() -> None:
         "queues": ["mail"],
         "job_types": ["send"],
         "labels": ["gpu"],
+        "duties": ["run", "sweep", "schedule", "serve"],
         "concurrency": 8,
         "start_time": "2026-11-15T12:00:00.000000Z",
         "beat_time": "2026-11-15T12:00:00.000000Z",

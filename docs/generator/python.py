@@ -12,6 +12,7 @@ from docs.generator import text
 from holdfast import compose, declare, testing
 from holdfast.clock import MovableClock
 from holdfast.jobs.breaker import Breaker
+from holdfast.jobs.placement import DutyRule
 from holdfast.jobs.routines import Routine
 from holdfast.jobs.schedules import Schedule
 from holdfast.routines import RoutineTurn
@@ -23,7 +24,7 @@ from holdfast.workflows.task import Task
 
 # The public names by chapter, and the classes one meets through them.
 CHAPTERS: dict[str, tuple[str, ...]] = {
-    "Declaring, enqueueing, working": ("App", "Queue", "JobType", "Using", "Worker"),
+    "Declaring, enqueueing, working": ("App", "Queue", "JobType", "Using", "Worker", "DutyRule"),
     "Jobs": ("Job", "JobError", "Move", "Attempt", "LogLine", "Progress", "Explanation"),
     "Workflows": ("Workflow", "Task", "Run", "StepView", "TaskOfRun"),
     "Schedules": ("Schedule", "ScheduleRow", "FiringRow"),
@@ -62,6 +63,7 @@ MET: dict[str, Any] = {
     "Schedule": Schedule,
     "ScheduleRow": ScheduleRow,
     "FiringRow": FiringRow,
+    "DutyRule": DutyRule,
     "RoutineTurn": RoutineTurn,
     "Routine": Routine,
     "RoutineRow": RoutineRow,
@@ -86,7 +88,7 @@ NO_CALL = {
     "Schedule",
     "ScheduleRow",
     "FiringRow",
-    *("RoutineTurn", "Routine", "RoutineRow", "PartRow"),
+    *("DutyRule", "RoutineTurn", "Routine", "RoutineRow", "PartRow"),
 }
 
 # What a name's own docstring leaves out.
@@ -103,6 +105,7 @@ NOTES = {
     "ScheduleRow": "What `app.schedules()` gives.",
     "ScheduleRow.name": "The schedule's name.",
     "FiringRow": "What `app.firings(name)` gives.",
+    "DutyRule": "What `app.switch_duty(…)` gives. See [place work](../guides/place-work.md#switch-duties).",
     "RoutineTurn": "See [run a routine](../guides/run-a-routine.md). It also has `routine` (the name), `index`, `scale` and `number`.",
     "Routine": "Part of a `RoutineRow`.",
     "Routine.job_type": "The type of its turns.",
@@ -157,6 +160,8 @@ JOB_OPTIONS = {
     "isolation": '`"thread"`: in the worker (an `async def` on its event loop). `"process"`: in a child process.',
     "labels": "Labels that a worker must have (F20).",
     "secrets": "Names of arguments that views, logs and errors do not show.",
+    "prefers": "Labels whose workers get its jobs first. Others take them when none of those is live, or after `prefer_for` (F20).",
+    "prefer_for": "Seconds that a due job is left to workers with the labels it prefers.",
 }
 QUEUE_OPTIONS = {
     "name": "Lower-case words joined by underscores.",
@@ -190,7 +195,8 @@ ROUTINE_OPTIONS = {
     "keep": "How many ended turns are kept of each part.",
     "retry": "How long a part waits after errors, where that is longer than `every`. None: `Exponential()`.",
     "timeout": "Seconds for each turn. None: no limit.",
-    "options": "As for [job](#queuejob): `priority`, `throttle_factor`, `time_windows`, `on_crash`, `max_crashes`, `isolation`, `labels`.",
+    "options": "As for [job](#queuejob): `priority`, `throttle_factor`, `time_windows`, `on_crash`, `max_crashes`, `isolation`, "
+    "`labels`, `prefers`, `prefer_for`.",
 }
 USING_OPTIONS = {
     "job_key": "At most one living job has this type and key.",

@@ -24,7 +24,8 @@ APP = {
 WORKER = {
     "queues": "The queues it works on. None given: all queues of the instance.",
     "concurrency": "Most jobs that run at once in its process.",
-    "labels": "What it offers to jobs that require a label (F20).",
+    "labels": "What it offers to jobs that require or prefer a label (F20).",
+    "duties": "What it does until a [rule](../guides/place-work.md#switch-duties) says otherwise: run jobs, sweep, fire schedules, serve (F20).",
     "name": "How it is shown. Without one: host and process id.",
     "grace": "Seconds that running jobs get when it is told to stop.",
     "poll": "Seconds after which it looks for jobs although nobody told it of one.",
@@ -43,6 +44,7 @@ FILE = {
     "archive_keep": "As above.",
     "worker.queues": "Queues to work on: a list, or words with commas.",
     "worker.labels": "Labels of the worker.",
+    "worker.duties": "Duties of the worker. Without it: all.",
     "worker.concurrency": "Most jobs at once in a process.",
     "worker.processes": "How many worker processes. Without it: one.",
     "worker.grace": "Seconds that running jobs get when it stops.",

@@ -30,6 +30,7 @@ from holdfast.jobs.holds import Hold
 from holdfast.jobs.job import Answer, Attempt, Job, JobError, LogLine, Move, State
 from holdfast.jobs.names import check_job_type, check_name, check_table
 from holdfast.jobs.numbers import LARGEST_ID, is_finite, is_whole
+from holdfast.jobs.placement import DutyRule, check_duty, check_labels, check_rule
 from holdfast.jobs.reasons import Explanation
 from holdfast.jobs.routines import Routine
 from holdfast.jobs.schedules import Schedule
@@ -685,6 +686,30 @@ class App:
         """The live workers of the instance."""
         return self.store.workers()
 
+    def duty_rules(self) -> Sequence[DutyRule]:
+        """The switches of workers' duties, oldest first; the newest that fits a worker decides (F20)."""
+        return self.store.duty_rules()
+
+    def switch_duty(
+        self,
+        duty: str,
+        on: bool,
+        *,
+        label: str | None = None,
+        host: str | None = None,
+        version: str | None = None,
+        actor: str = "app",
+    ) -> DutyRule:
+        """Switch `run`, `sweep`, `schedule` or `serve` on or off for every worker that fits; they obey within a heartbeat.
+
+        `host` and `version` (Holdfast's) may hold `*` and `?`. Without any of the three it is for all workers.
+        """
+        return self.store.switch_duty(check_rule(DutyRule(duty, bool(on), label, host, version)), actor)
+
+    def drop_duty_rule(self, rule: int, *, actor: str = "app") -> None:
+        """Take a switch back; what it fitted goes by the next newest, or by its own settings."""
+        self.store.drop_duty_rule(rule, actor)
+
     def breakers(self) -> Sequence[Breaker]:
         """The breaker and the retry budget of each job type with `Adaptive` retry (R6)."""
         return self.store.breakers()
@@ -828,7 +853,7 @@ class App:
             if name not in known:
                 raise Invalid(f"worker: unknown setting {name!r}; known are {', '.join(sorted(known))}.")
         values: dict[str, Any] = {
-            name: tuple(value) if name in ("queues", "labels") else value
+            name: _several(value) if name in ("queues", "labels", "duties") else value
             for name, value in given.items()
             if value is not None
         }
@@ -837,6 +862,9 @@ class App:
             raise Invalid(f"worker: concurrency={concurrency!r}; give a whole number, 1 or more.")
         for queue in values.get("queues", ()):
             check_name(queue, "Queue")
+        values["labels"] = check_labels(values.get("labels", ()), "worker: labels")
+        for duty in values.get("duties", ()):
+            check_duty(duty)
         if values.get("log_level", "INFO") not in LEVELS:
             raise Invalid(f"worker: log_level={values['log_level']!r}; known are {', '.join(LEVELS)}.")
         limit = values.get("log_limit", 1)
@@ -862,6 +890,10 @@ def _job_id(value: Any) -> int:
 def _check_count(value: Any, name: str) -> None:
     if not is_whole(value, 0, LARGEST_ID - 1):
         raise Invalid(f"{name}={value!r:.60}: give a whole number, 0 or more.")
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 def _answered(job_type: str | None, job_key: str | None, job_id: int | None) -> int | tuple[str, str]:

@@ -14,6 +14,7 @@ from holdfast.errors import Conflict, Invalid
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import retry as retries_
 from holdfast.jobs.job import Job
+from holdfast.jobs.placement import PREFER_FOR, check_labels
 from holdfast.jobs.states import TASK_STATE
 from holdfast.on_demand import explain_step
 from holdfast.stores.contract import RunRow, RunStep, Store, Submission
@@ -79,6 +80,8 @@ class Workflow:
         priority: float | None = None,
         isolation: str = "thread",
         labels: Sequence[str] = (),
+        prefers: Sequence[str] = (),
+        prefer_for: float = PREFER_FOR,
         queue: str | None = None,
         duration: float | None = None,
     ) -> Any:
@@ -101,7 +104,9 @@ class Workflow:
                 timeout=DEFAULT_TIMEOUT if timeout is UNSET else timeout,
                 priority=priority,
                 queue=queue,
-                labels=tuple(labels),
+                labels=check_labels(labels, "labels"),
+                prefers=check_labels(prefers, "prefers"),
+                prefer_for=prefer_for,
                 duration=duration,
             )
             if declared.name in self._steps:
@@ -134,6 +139,8 @@ class Workflow:
             retry=retries_.decode(declared.retry),
             isolation=isolation,
             labels=declared.labels,
+            prefers=declared.prefers,
+            prefer_for=declared.prefer_for,
         )(called_with_task(function, self._items.get(step)))
 
     def submit(

@@ -37,6 +37,7 @@ class Settings(Struct, frozen=True):
     archive_keep: float | None = None
     worker_queues: tuple[str, ...] | None = None
     worker_labels: tuple[str, ...] | None = None
+    worker_duties: tuple[str, ...] | None = None
     worker_concurrency: int | None = None
     worker_processes: int | None = None
     worker_grace: float | None = None
@@ -196,6 +197,7 @@ KNOWN: Mapping[str, Callable[[Any, str], Any]] = {
     "archive_keep": _seconds,
     "worker.queues": _words,
     "worker.labels": _words,
+    "worker.duties": _words,
     "worker.concurrency": _count,
     "worker.processes": _count,
     "worker.grace": _patience,

@@ -14,6 +14,7 @@ from holdfast.jobs.job import Job
 from holdfast.jobs.names import check_job_key, check_job_type
 from holdfast.jobs.numbers import LARGEST, is_finite, is_whole, seconds_of
 from holdfast.jobs.payload import Signature
+from holdfast.jobs.placement import PREFER_FOR, Preference, check_labels, check_preference
 from holdfast.on_demand import in_thread
 from holdfast.stores.contract import NewJob, QueueDeclared, TypeRow
 from holdfast.worker.handler import ISOLATIONS, Handler
@@ -67,6 +68,8 @@ class Queue:
         isolation: str = "thread",
         labels: Sequence[str] = (),
         secrets: Sequence[str] = (),
+        prefers: Sequence[str] = (),
+        prefer_for: float = PREFER_FOR,
     ) -> Callable[[Callable[..., Any]], "JobType"]: ...
 
     def job(
@@ -85,6 +88,8 @@ class Queue:
         isolation: str = "thread",
         labels: Sequence[str] = (),
         secrets: Sequence[str] = (),
+        prefers: Sequence[str] = (),
+        prefer_for: float = PREFER_FOR,
     ) -> Any:
         """Make a function a job type of this queue. A job has 30 s and 3 retries unless it is said."""
         options = TypeOptions(
@@ -99,8 +104,9 @@ class Queue:
             on_crash,
             max_crashes,
             isolation,
-            tuple(labels),
+            check_labels(labels, "labels"),
             tuple(secrets),
+            check_preference(check_labels(prefers, "prefers"), prefer_for, "prefers"),
         )
 
         def decorate(function: Callable[..., Any]) -> JobType:
@@ -125,6 +131,7 @@ class TypeOptions(Struct, frozen=True):
     isolation: str
     labels: tuple[str, ...]
     secrets: tuple[str, ...] = ()
+    preference: Preference | None = None
 
 
 class JobType:
@@ -139,7 +146,13 @@ class JobType:
         self.signature = Signature.of(function)
         self._check_secrets()
         self.handler = Handler(
-            self.name, function, self.signature, options.isolation, options.labels, secrets=options.secrets
+            self.name,
+            function,
+            self.signature,
+            options.isolation,
+            options.labels,
+            secrets=options.secrets,
+            preference=options.preference,
         )
         self._row: TypeRow | None = None
         self._plain: Using | None = None
@@ -203,6 +216,8 @@ class JobType:
                 schema=msgspec.json.encode(self.signature.schema(), order="deterministic").decode(),
                 labels=options.labels,
                 secrets=options.secrets,
+                prefers=options.preference.labels if options.preference else (),
+                prefer_for=options.preference.seconds if options.preference else PREFER_FOR,
             )
         return self._row
 

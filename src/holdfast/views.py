@@ -104,6 +104,7 @@ SCHEDULE_STORED = (
     "update_time",
 )
 FIRING = ("schedule", "count", "time", "fire_time", "job", "duplicate", "actor")
+DUTY_RULE = ("id", "duty", "on", "label", "host", "version", "actor", "create_time")
 ROUTINE = ("name", "job_type", "every", "scale", "keep")
 ROUTINE_STORED = ("paused", "removed", "create_time", "update_time")
 PART = ("index", "turns", "failures", "next_time", "last_job", "last_end_time", "last_outcome", "error", "error_time")
@@ -152,6 +153,7 @@ WORKER = (
     "queues",
     "job_types",
     "labels",
+    "duties",
     "concurrency",
     "start_time",
     "beat_time",
@@ -223,6 +225,11 @@ def breaker(value: Struct) -> Shape:
 def worker(row: Struct) -> Shape:
     """A worker as it joined, and its last sign of life."""
     return _shape(row, WORKER, job_types="types")
+
+
+def duty_rule(row: Struct) -> Shape:
+    """A switch of a duty, and whom it fits."""
+    return _shape(row, DUTY_RULE)
 
 
 def moment(value: datetime) -> str:

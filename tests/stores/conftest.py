@@ -30,7 +30,7 @@ EMPTIED = (
         "audit",
         "abort",
     ),
-    *("dead", "ended", "worker", "type", "breaker", "firing", "schedule"),
+    *("dead", "ended", "worker", "duty", "type", "breaker", "firing", "schedule", "part", "routine"),
     *("step", "publication", "run", "trigger"),
 )
 QUEUE_TABLES = (

@@ -913,6 +913,37 @@ class TestForecast:
         assert why(store, add(store)).details["usual_seconds"] == 3.0
 
 
+@pytest.mark.claim("F20")
+class TestPlacement:
+    def test_a_job_is_left_to_workers_with_the_labels_it_prefers(self, store: Store, clock: MovableClock) -> None:
+        declare(store, prefers=("gpu",), prefer_for=5.0)
+        first = WorkerByHand(store, labels=("gpu",))
+        other = WorkerByHand(store, ("print",), late=(("send", 5.0),))
+        add(store)
+        first.claim_one()
+        clock.advance(1)
+        job = add(store)
+
+        told = why(store, job)
+
+        assert (told.reason, told.until) == (Reason.PREFERS, clock.now() + timedelta(seconds=5))
+        assert "is left to workers with label `gpu`, which are busy, until" in told.text
+        assert (told.details["prefers"], told.details["workers"]) == (["gpu"], [first.id])
+        assert told.details["others"] == [other.id]
+        clock.advance(5)
+        assert why(store, job).reason == Reason.IN_LINE
+
+    def test_nobody_runs_jobs_although_somebody_handles_them(self, store: Store) -> None:
+        worker = WorkerByHand(store)
+        store.set_duties(worker.id, ("sweep",))
+
+        told = why(store, add(store))
+
+        assert (told.reason, told.details["problem"]) == (Reason.NO_WORKER, "duty")
+        assert f"the duty `run` of worker {worker.id}" in told.text
+        assert told.details["workers"][0]["duties"] == ["sweep"]
+
+
 def test_every_reason_has_a_test_here_that_reaches_it() -> None:
     here = Path(__file__).read_text()
 

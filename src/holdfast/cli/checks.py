@@ -18,6 +18,11 @@ from holdfast.stores.contract import Filter, Store, WorkerRow
 
 OLDEST_PYTHON = (3, 11)
 NAMED = 5  # job types named in a line
+WORKING = {
+    "run": "no job starts",
+    "sweep": "nobody recovers the jobs of lost workers",
+    "schedule": "no schedule fires",
+}
 
 
 class Check(Struct, frozen=True):
@@ -59,6 +64,7 @@ def _of_store(store: Store, lost_after: float) -> Iterator[Check]:
     silent = [row for row in workers if (now - row.beat_time).total_seconds() > lost_after]
     live = [row for row in workers if row not in silent]
     yield _heard(live, silent, now)
+    yield _on_duty(live)
     yield _covered(store, live)
     paused = [queue.name for queue in store.queues() if queue.paused]
     yield Check("queues", True, f"paused: {', '.join(paused)}" if paused else "none is paused")
@@ -71,9 +77,23 @@ def _heard(live: Sequence[WorkerRow], silent: Sequence[WorkerRow], now: datetime
     return Check("workers", False, f"{len(live)} alive; not heard of: {told}. Any live worker takes over their jobs.")
 
 
+def _on_duty(live: Sequence[WorkerRow]) -> Check:
+    """Whether somebody runs, sweeps and fires schedules (F20)."""
+    if not live:
+        return Check("duties", True, "no worker is alive")
+    counts = {duty: sum(duty in row.duties for row in live) for duty in WORKING}
+    lacking = [f"`{duty}` ({meant})" for duty, meant in WORKING.items() if not counts[duty]]
+    if not lacking:
+        return Check("duties", True, ", ".join(f"{duty} {count}" for duty, count in counts.items()))
+    told = ", ".join(lacking)
+    return Check(
+        "duties", False, f"no live worker has the duty {told}. `holdfast workers duty list` shows who switched it off."
+    )
+
+
 def _covered(store: Store, live: Sequence[WorkerRow]) -> Check:
     """Whether somebody handles what waits (Q4)."""
-    handled = {job_type for row in live for job_type in row.types}
+    handled = {job_type for row in live if "run" in row.duties for job_type in row.types}
     unhandled = [name for name in store.types() if name not in handled]
     waiting = [name for name in unhandled if store.find(Filter(job_type=name, status="pending", limit=1))]
     if not waiting:

@@ -20,7 +20,12 @@ def worker(
     queues: Annotated[list[str] | None, typer.Option(help="Only these queues; repeat it, or use commas.")] = None,
     concurrency: Annotated[int | None, typer.Option(help="Most jobs at once in a process.")] = None,
     processes: Annotated[int | None, typer.Option(help="How many worker processes.")] = None,
-    labels: Annotated[list[str] | None, typer.Option(help="What it offers to jobs that require a label.")] = None,
+    labels: Annotated[
+        list[str] | None, typer.Option(help="What it offers to jobs that require or prefer a label.")
+    ] = None,
+    duties: Annotated[
+        list[str] | None, typer.Option(help="Which of run, sweep, schedule and serve it has.  [all]")
+    ] = None,
     grace: Annotated[float | None, typer.Option(help="Seconds that running jobs get when it stops.")] = None,
     log_level: Annotated[
         str | None, typer.Option(help="Least level of what goes from `logging` to a job's log.  [INFO]")
@@ -36,5 +41,6 @@ def worker(
             "A worker runs the handlers of your code. Name the app that has them: `holdfast worker shop:app`."
         )
     flags = {"worker_queues": queues or None, "worker_labels": labels or None, "worker_concurrency": concurrency}
+    flags |= {"worker_duties": duties or None}
     settings = call.settings(**flags, worker_processes=processes, worker_grace=grace, worker_log_level=log_level)
     raise typer.Exit(working.work(call, settings, module, name, verbose))

@@ -56,6 +56,7 @@ def wanted_of(app: App, settings: Settings, target: str) -> dict[str, Any]:
     given: dict[str, Any] = {
         "queues": settings.worker_queues,
         "labels": settings.worker_labels,
+        "duties": settings.worker_duties,
         "concurrency": settings.worker_concurrency,
         "grace": settings.worker_grace,
         "log_level": settings.worker_log_level and settings.worker_log_level.upper(),
@@ -93,6 +94,7 @@ def _ready(app: App, wanted: WorkerSettings, name: str) -> Worker:
     return app.worker_for_ever(
         queues=wanted.queues,
         labels=wanted.labels,
+        duties=wanted.duties,
         concurrency=wanted.concurrency,
         grace=wanted.grace,
         log_level=wanted.log_level,

@@ -29,6 +29,7 @@ OBSTACLES: Sequence[Callable[[Facts], Finding | None]] = (
     obstacles.paused,
     obstacles.on_hold,
     obstacles.no_worker,
+    obstacles.preferred,
     obstacles.breaker,
     throttled,
     obstacles.out_of_line,
@@ -151,7 +152,7 @@ def _forecast(
     return start, forecast.end(start, took, facts.now)
 
 
-BY_TIME = frozenset({Reason.NOT_DUE, Reason.WINDOW, Reason.RETRY_DELAY, Reason.SNOOZED, Reason.RATE})
+BY_TIME = frozenset({Reason.PREFERS, Reason.NOT_DUE, Reason.WINDOW, Reason.RETRY_DELAY, Reason.SNOOZED, Reason.RATE})
 BY_OTHERS = frozenset({Reason.THROTTLED, Reason.RESERVED, Reason.IN_LINE, Reason.LOOSE, Reason.ALONE})
 
 

@@ -10,6 +10,7 @@ from holdfast.jobs import wording
 from holdfast.jobs.breaker import Breaker
 from holdfast.jobs.holds import Hold
 from holdfast.jobs.job import Attempt, AttemptEnd, Job
+from holdfast.jobs.placement import DUTIES, Preference
 from holdfast.jobs.throttle import Candidate, Usage
 
 MOST_BEFORE = 1000  # jobs before it in line that are counted; behind that it is "more than"
@@ -41,7 +42,12 @@ class WorkerSeen(Struct, frozen=True):
     every_queue: bool = False  # also those that were made after it came
     stopping: bool = False
     gone: bool = False
+    duties: tuple[str, ...] = DUTIES
     held: int = 0  # jobs that it holds now
+
+    @property
+    def takes_jobs(self) -> bool:
+        return "run" in self.duties and not self.stopping
 
     def serves(self, queue: str) -> bool:
         return self.every_queue or queue in self.queues
@@ -61,6 +67,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     users: tuple[int, ...] = ()  # jobs that use the limit, or its pool; the first of them
     user_count: int = 0
     labels: tuple[str, ...] = ()  # that the type requires
+    preference: Preference | None = None  # of the type
+    ready_time: datetime | None = None  # since when it stands in line
     has_handler: bool = False  # some code has ever declared it
     on_crash: str = "rerun"
     workers: tuple[WorkerSeen, ...] = ()  # the living
@@ -88,7 +96,7 @@ class Facts(Struct, frozen=True, kw_only=True):
         return [
             worker
             for worker in self.workers
-            if job.job_type in worker.types and worker.serves(job.queue) and not worker.stopping
+            if job.job_type in worker.types and worker.serves(job.queue) and worker.takes_jobs
         ]
 
     @property

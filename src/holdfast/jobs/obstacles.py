@@ -5,7 +5,7 @@ at in `jobs.standing`.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import structs
@@ -118,7 +118,11 @@ def _lacking(facts: Facts) -> tuple[str, str]:
         return "none", "none is running"
     having = [worker for worker in living if job_type in worker.types]
     them = these_workers(having)
-    if any(worker.serves(queue) for worker in having):
+    serving = [worker for worker in having if worker.serves(queue)]
+    if serving and all("run" not in worker.duties for worker in serving):
+        told = f"the duty `run` of {these_workers(serving)} is switched off, and no other handles `{job_type}`"
+        return "duty", told
+    if serving:
         return "stopping", f"{them} {_verb(having, 'is', 'are')} stopping, and no other handles `{job_type}`"
     if having:
         served = wording.listing(sorted({name for worker in having for name in worker.queues}), "queue")
@@ -148,7 +152,22 @@ def _worker_seen(facts: Facts, worker: WorkerSeen) -> dict[str, Any]:
         "labels": list(worker.labels),
         "missing_labels": [label for label in facts.labels if label not in worker.labels],
         "stopping": worker.stopping,
+        "duties": list(worker.duties),
     }
+
+
+def preferred(facts: Facts) -> Finding | None:
+    """Others would take it at once and leave it to those with the labels that its type prefers, who are busy (F20)."""
+    wanted = facts.preference
+    if wanted is None or facts.ready_time is None or facts.place is not Place.READY:
+        return None
+    until = facts.ready_time + timedelta(seconds=wanted.seconds)
+    first = [worker for worker in facts.able if wanted.fits(worker.labels)]
+    others = [worker for worker in facts.able if not wanted.fits(worker.labels)]
+    if until <= facts.now or not first or not others or any(worker.held < worker.concurrency for worker in first):
+        return None
+    details = {"prefers": list(wanted.labels), "workers": ids_of(first), "others": ids_of(others)}
+    return Finding(Reason.PREFERS, until, details, {"labels": wording.listing(wanted.labels, "label")})
 
 
 def breaker(facts: Facts) -> Finding | None:

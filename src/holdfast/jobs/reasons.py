@@ -26,6 +26,7 @@ class Reason(StrEnum):
     PAUSED = "paused"
     ON_HOLD = "on_hold"
     NO_WORKER = "no_worker"
+    PREFERS = "prefers"
     BREAKER_OPEN = "breaker_open"
     FACTOR_ABOVE_LIMIT = "factor_above_limit"
     THROTTLED = "throttled"
@@ -122,8 +123,13 @@ REASONS: Mapping[Reason, Told] = MappingProxyType(
         ),
         Reason.NO_WORKER: Told(
             "waits for a worker: {why}.",
-            "No live worker can run it: none is there, none has the type, none has the labels, or none serves the queue.",
+            "No live worker can run it: none is there, none has the type, none has the labels, none serves the queue, or none may run jobs.",
             "Start a worker with the code, the labels and the queue that the sentence names.",
+        ),
+        Reason.PREFERS: Told(
+            "is left to workers with {labels}, which are busy, until {until}; then any other takes it.",
+            "Its type prefers labels that some live workers have. They get it first.",
+            "Wait, start more workers with these labels, or declare the type with a shorter `prefer_for`.",
         ),
         Reason.BREAKER_OPEN: Told(
             "is held back by the breaker of `{job_type}`{since}: {why}.",

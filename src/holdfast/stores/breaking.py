@@ -205,18 +205,22 @@ class Breaking(Noting):
 
     def heed_breakers(self, turn: Turn, now: datetime | None) -> tuple[Turn, float | None]:
         """The turn with the names under which it may claim; and the seconds until one of its types may be probed."""
-        if not (turn.wants and self.adaptive and self.adaptive.keys() & set(turn.types)):
+        if not (turn.wants and self.adaptive):
             return turn, None
-        found = [row for row in self._read_tripped(now) if row["job_type"] in turn.types]
+        asked = {*turn.types, *(name for name, _ in turn.late)}
+        if not self.adaptive.keys() & asked:
+            return turn, None
+        found = [row for row in self._read_tripped(now) if row["job_type"] in asked]
         if not found:
             return turn, None
         due = [row["job_type"] for row in found if row["idle"] or (row["state"] == "open" and row["probe_in"] <= 0)]
         if due:
             self._choose_probes(turn, due)
-        names = _marked(turn.types, {row["job_type"] for row in found})
+        tripped = {row["job_type"] for row in found}
+        late = tuple((_marked([name], tripped)[0], seconds) for name, seconds in turn.late)
         # One whose time has come and that has no job is probed with the next that comes.
         waits = [row["probe_in"] for row in found if row["state"] == "open" and row["probe_in"] > 0]
-        return structs.replace(turn, types=tuple(names)), min(waits, default=None)
+        return structs.replace(turn, types=tuple(_marked(turn.types, tripped)), late=late), min(waits, default=None)
 
     def claimable(self, types: Iterable[str]) -> set[str]:
         """The names under which jobs of these types may be claimed now."""

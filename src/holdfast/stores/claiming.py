@@ -10,6 +10,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -111,7 +112,7 @@ class Claiming(Glancing):
         queue = want.queue
         throttler = read_throttler(self.queue_row(queue).throttler)
         window = self._window(queue, min(want.room, want.free), throttler)
-        types = self._able.get(queue, frozenset()) | frozenset(turn.types)
+        types = self._able.get(queue, frozenset()) | frozenset(turn.types) | late_types(turn)
         now = self.time(self.given_now())
         common = {"queue": queue, "now": now}
         usage = {"queue": queue, "keyed": throttlers.is_keyed(throttler)}
@@ -252,6 +253,8 @@ class _Claim:
         self.store, self.turn, self.look, self.throttler = store, turn, look, throttler
         self.queue = look.want.queue
         self.own = frozenset(turn.types)
+        self.late = dict(turn.late)
+        self.asked = self.own | self.late.keys()
         self.others = self._others()
         self.window = look.window
         self.found = list(look.found)
@@ -292,7 +295,8 @@ class _Claim:
         free, types = {}, {}
         for hand in self.look.hands:
             serves = hand["every_queue"] or self.queue in words_of(hand["queues"])
-            if hand["id"] != self.turn.worker and serves and not hand["stopping"]:
+            works = not hand["stopping"] and "run" in words_of(hand["duties"])
+            if hand["id"] != self.turn.worker and serves and works:
                 free[hand["id"]] = hand["concurrency"] - held.get(hand["id"], 0)
                 types[hand["id"]] = words_of(hand["types"])
         return Others(free, types)
@@ -302,7 +306,7 @@ class _Claim:
         known = {name.removeprefix(MARK) for name in self.own}
         foreign = self.others.able() - known
         self.foreign = frozenset(self.store.claimable(foreign)) if foreign else frozenset()
-        able = self.own | self.foreign
+        able = self.asked | self.foreign
         if not able <= self.look.types or any(row["job_type"] not in able for row in self.found):
             self.found = self._line(able)
         return able
@@ -335,8 +339,8 @@ class _Claim:
         rows = list({row["id"]: row for row in [*self.found, *heads]}.values())
         if len(rows) != len(self.found) or heads or any(row["throttle_factor"] == 0 for row in rows):
             rows.sort(key=place_in_line)
-        others, own = Others(dict(self.others.free), self.others.types), self.own
-        runnable = [row["job_type"] in own or others.take(row["job_type"]) for row in rows]
+        others = Others(dict(self.others.free), self.others.types)
+        runnable = [self._is_own(row) or others.take(row["job_type"]) for row in rows]
         pools: Sequence[str | None] = [None] * len(rows)
         if throttlers.is_keyed(self.throttler):
             pools = [decode_lane(row["lane"]).pool if "lane" in row else pool_in(self.throttler, row) for row in rows]
@@ -344,6 +348,13 @@ class _Claim:
             Candidate(row["id"], row["throttle_factor"], able, pool)
             for row, able, pool in zip(rows, runnable, pools, strict=True)
         ]
+
+    def _is_own(self, row: RowDict) -> bool:
+        """Whether we may take it: jobs of some types only when they were left by those who are preferred."""
+        if row["job_type"] in self.own or not self.late:
+            return row["job_type"] in self.own
+        seconds = self.late.get(row["job_type"])
+        return seconds is not None and self.store._known(row["ready_time"]) <= self._now() - timedelta(seconds=seconds)
 
     def _asked(self, usage: Usage, rows: Sequence[RowDict]) -> Usage:
         """What the queue's function says, where it has one; if it fails nothing is admitted."""
@@ -365,7 +376,7 @@ class _Claim:
 
     def _mine(self, rows: Sequence[RowDict], choice: Admission) -> list[RowDict]:
         admitted = set(choice.admitted)
-        return [row for row in rows if row["id"] in admitted and row["job_type"] in self.own][: self.look.room]
+        return [row for row in rows if row["id"] in admitted and self._is_own(row)][: self.look.room]
 
     def _look_further(
         self, rows: Sequence[RowDict], candidates: Sequence[Candidate], choice: Admission, mine: Sequence[RowDict]
@@ -383,7 +394,7 @@ class _Claim:
         if not grew and self.foreign and not self.past_foreign:
             grew = self.past_foreign = True  # the head is full of jobs that only others run, more than they have slots
         if grew:
-            self.found = self._line(self.own | self.foreign) + (self._line(self.own) if self.past_foreign else [])
+            self.found = self._line(self.asked | self.foreign) + (self._line(self.asked) if self.past_foreign else [])
         return grew
 
     def _step_aside(self, rows: Sequence[RowDict], candidates: Sequence[Candidate], choice: Admission) -> bool:
@@ -446,6 +457,10 @@ class _Claim:
     def _after_lane(self) -> str:
         """With more lanes than one claim looks at, each claim goes on where the one before stopped."""
         return self.look.lanes[-1]["lane"] if len(self.look.lanes) >= MOST_LANES else ""
+
+
+def late_types(turn: Turn) -> frozenset[str]:
+    return frozenset(name for name, _ in turn.late)
 
 
 def is_open(lane: Lane, usage: Usage) -> bool:

@@ -18,6 +18,7 @@ from holdfast.jobs.breaker import Breaker
 from holdfast.jobs.facts import Facts
 from holdfast.jobs.holds import Hold, Level
 from holdfast.jobs.job import Answer, Attempt, Job, JobError, LogLine, Move, Progress
+from holdfast.jobs.placement import DUTIES, PREFER_FOR, DutyRule
 from holdfast.jobs.routines import Routine
 from holdfast.jobs.schedules import Schedule
 from holdfast.jobs.states import Change, Happening
@@ -78,6 +79,8 @@ class TypeRow(Struct, frozen=True):
     schema: str | None = None
     labels: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()  # arguments that nobody is shown
+    prefers: tuple[str, ...] = ()
+    prefer_for: float = PREFER_FOR
 
 
 class NewJob(Struct, frozen=True):
@@ -191,6 +194,7 @@ class Turn(Struct, frozen=True):
     promote: bool = False
     notes: Sequence[Note] = ()  # of the jobs that end with this turn: written before their end
     won: Sequence[str] = ()  # the types of successes of this turn that are settled already
+    late: tuple[tuple[str, float], ...] = ()  # types of which it takes what has been due for so many seconds
 
 
 class TurnAnswer(Struct, frozen=True):
@@ -218,6 +222,7 @@ class WorkerJoin(Struct, frozen=True):
     concurrency: int
     lock_path: str | None = None
     every_queue: bool = False  # also those made after it came
+    duties: tuple[str, ...] = DUTIES
 
 
 class WorkerRow(Struct, frozen=True):
@@ -238,6 +243,11 @@ class WorkerRow(Struct, frozen=True):
     beat_time: datetime
     stopping: bool
     every_queue: bool = False
+    duties: tuple[str, ...] = DUTIES
+
+    @property
+    def takes_jobs(self) -> bool:
+        return "run" in self.duties and not self.stopping
 
 
 class Pulse(Struct, frozen=True):
@@ -888,6 +898,14 @@ class Store(Protocol):
     def workers(self) -> Sequence[WorkerRow]: ...
 
     def aborts(self, worker: int) -> Sequence[tuple[int, int, str]]: ...
+
+    def set_duties(self, worker: int, duties: Sequence[str]) -> None: ...
+
+    def duty_rules(self) -> Sequence[DutyRule]: ...
+
+    def switch_duty(self, rule: DutyRule, actor: str) -> DutyRule: ...
+
+    def drop_duty_rule(self, rule: int, actor: str) -> None: ...
 
     def undecided(self, types: Sequence[str]) -> Sequence[int]: ...
 

@@ -121,7 +121,7 @@ class Declared(Statements):
 
     def _type_of(self, row: RowDict) -> TypeRow:
         values = {name: row[name] for name in TypeRow.__struct_fields__}
-        for name in ("default_time_windows", "labels", "secrets"):
+        for name in ("default_time_windows", "labels", "prefers", "secrets"):
             values[name] = decode_words(values[name])
         for name in FLAGS:
             values[name] = bool(values[name])
@@ -130,8 +130,8 @@ class Declared(Statements):
     def _type_params(self, row: TypeRow, now: datetime) -> dict[str, Any]:
         params = {name: getattr(row, name) for name in TypeRow.__struct_fields__}
         params["default_time_windows"] = encode_json(row.default_time_windows).decode()
-        params["labels"] = encode_json(row.labels).decode()
-        params["secrets"] = encode_json(row.secrets).decode()
+        for name in ("labels", "prefers", "secrets"):
+            params[name] = encode_json(params[name]).decode()
         return {**params, "now": self.time(now)}
 
     def add_type(self, job_type: str, queue: str) -> TypeRow:

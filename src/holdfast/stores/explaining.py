@@ -7,6 +7,7 @@ from holdfast.jobs import throttlers
 from holdfast.jobs.facts import MOST_BEFORE, MOST_DETAILED, Facts, Place, WorkerSeen
 from holdfast.jobs.holds import Level
 from holdfast.jobs.job import Job, Situation
+from holdfast.jobs.placement import Preference
 from holdfast.jobs.throttle import Candidate, Usage
 from holdfast.jobs.throttlers import Throttler
 from holdfast.stores.claiming import (
@@ -86,7 +87,10 @@ class Explaining(Claiming):
 
     def _type_facts(self, declared: TypeRow | None) -> dict[str, Any]:
         names = ("labels", "has_handler", "on_crash")
-        return {} if declared is None else {name: getattr(declared, name) for name in names}
+        if declared is None:
+            return {}
+        preference = Preference(declared.prefers, declared.prefer_for) if declared.prefers else None
+        return {**{name: getattr(declared, name) for name in names}, "preference": preference}
 
     def _holder_facts(self, job: Job) -> dict[str, Any]:
         facts: dict[str, Any] = {}
@@ -133,6 +137,7 @@ class Explaining(Claiming):
             )
         return {
             "place": None if place["place"] is None else Place(place["place"]),
+            "ready_time": self.moment(place["ready_time"]),
             "before": tuple(self._standing(row, throttler, names) for row in before[:MOST_BEFORE]),
             "more_before": len(before) > MOST_BEFORE,
         }
@@ -151,7 +156,7 @@ class Explaining(Claiming):
 
     def _runnable_names(self, job: Job, workers: Sequence[WorkerSeen]) -> set[str]:
         """Under which names jobs stand in line that whoever could run this one can run, or somebody else who has a slot free."""
-        serving = [worker for worker in workers if worker.serves(job.queue) and not worker.stopping]
+        serving = [worker for worker in workers if worker.serves(job.queue) and worker.takes_jobs]
         could = [worker for worker in serving if job.job_type in worker.types or worker.held < worker.concurrency]
         return self.claimable({name for worker in could for name in worker.types})
 
@@ -175,7 +180,8 @@ class Explaining(Claiming):
         return held
 
     def _seen(self, row: RowDict, held: Mapping[int, int]) -> WorkerSeen:
-        queues, types, labels = (decode_words(row[name]) for name in ("queues", "types", "labels"))
+        names = ("queues", "types", "labels", "duties")
+        queues, types, labels, duties = (decode_words(row[name]) for name in names)
         return WorkerSeen(
             id=row["id"],
             name=row["name"],
@@ -189,6 +195,7 @@ class Explaining(Claiming):
             stopping=bool(row["stopping"]),
             gone=row["gone"] is not None,
             held=held.get(row["id"], 0),
+            duties=duties,
         )
 
     def _history_facts(self, job: Job) -> dict[str, Any]:

@@ -9,6 +9,8 @@ its connection, its form of times and lists, and the two verbs that every job pa
 from collections.abc import Sequence
 from typing import Any
 
+from holdfast.errors import NotFound
+from holdfast.jobs.placement import DutyRule
 from holdfast.stores.admitting import Admitting
 from holdfast.stores.contract import (
     Pulse,
@@ -29,7 +31,7 @@ class SqlStore(Admitting):
     def join(self, worker: WorkerJoin) -> int:
         """A new identity, never used before."""
         params: dict[str, Any] = {name: getattr(worker, name) for name in WorkerJoin.__struct_fields__}
-        for name in ("queues", "types", "labels"):
+        for name in ("queues", "types", "labels", "duties"):
             params[name] = encode_json(params[name]).decode()
         with self.work():
             row = self.rows("join", {**params, "now": self.time(self.now())})[0]
@@ -63,11 +65,51 @@ class SqlStore(Admitting):
 
     def _worker_of(self, row: RowDict) -> WorkerRow:
         values = {name: row[name] for name in WorkerRow.__struct_fields__}
-        for name in ("queues", "types", "labels"):
+        for name in ("queues", "types", "labels", "duties"):
             values[name] = decode_words(values[name])
         values["start_time"], values["beat_time"] = self.moment(row["start_time"]), self.moment(row["beat_time"])
         values["stopping"], values["every_queue"] = bool(row["stopping"]), bool(row["every_queue"])
         return WorkerRow(**values)
+
+    def set_duties(self, worker: int, duties: Sequence[str]) -> None:
+        """What a worker does from now on. Jobs that had nobody else to run them stand in line again."""
+        with self.work():
+            self.run("set_duties", {"id": worker, "duties": encode_json(tuple(duties)).decode()})
+            if "run" in duties:
+                types = {
+                    name for row in self.rows("workers") if row["id"] == worker for name in decode_words(row["types"])
+                }
+                for job_type in sorted(types - self.tripped_types()):
+                    self._unpark(job_type)
+
+    def duty_rules(self) -> Sequence[DutyRule]:
+        """The switches of duties, oldest first."""
+        with self.lone():
+            return [self._rule_of(row) for row in self.rows("duty_rules")]
+
+    def switch_duty(self, rule: DutyRule, actor: str) -> DutyRule:
+        """A new switch, in place of one for the same duty and the same workers."""
+        params = {name: getattr(rule, name) for name in ("duty", "on", "label", "host", "version")}
+        with self.work():
+            now = self.time(self.now())
+            self.run("drop_same_duty_rule", {name: params[name] for name in ("duty", "label", "host", "version")})
+            made = self._rule_of(self.rows("add_duty_rule", {**params, "actor": actor, "now": now})[0])
+            self._audit(actor, "switch_duty", detail=f"{made.duty} {'on' if made.on else 'off'}: {made.whom}")
+            return made
+
+    def drop_duty_rule(self, rule: int, actor: str) -> None:
+        with self.work():
+            if not self.run("drop_duty_rule", {"id": rule}):
+                raise NotFound(
+                    f"There is no rule {rule} about duties in instance `{self.instance}`. `holdfast workers duty list` shows those there are."
+                )
+            self._audit(actor, "drop_duty_rule", detail=str(rule))
+
+    def _rule_of(self, row: RowDict) -> DutyRule:
+        names = ("duty", "label", "host", "version", "id", "actor")
+        return DutyRule(
+            **{name: row[name] for name in names}, on=bool(row["on"]), create_time=self.moment(row["create_time"])
+        )
 
     def aborts(self, worker: int) -> Sequence[tuple[int, int, str]]:
         """(job, attempt, actor) of what this worker is asked to end."""

@@ -18,6 +18,7 @@ from holdfast.web.callers import KEY, TROUBLE
 from holdfast.web.site import Site
 
 LOOPBACK = ("localhost",)
+ALWAYS = "/healthz"  # the process answers, whatever its duties are
 SHIELD = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -57,11 +58,19 @@ class Gate:
             detail = "The Host header names no host that this server knows. Give it with `--allow-host`."
             await _refuse(send, problems.of_status(421, detail))
             return
+        if scope["path"] != ALWAYS and not await self._on_duty():
+            detail = "An operator has switched this server's duty `serve` off: `holdfast workers duty list`."
+            await _refuse(send, problems.of_status(503, detail))
+            return
         try:
             scope[KEY] = await anyio.to_thread.run_sync(auth.identify, self.site, *_shown(scope))
         except HoldfastError as error:
             scope[TROUBLE] = error  # nobody can be known; routes that need nobody still answer
         await self.inner(scope, receive, send)
+
+    async def _on_duty(self) -> bool:
+        known = self.site.duty.known
+        return await anyio.to_thread.run_sync(self.site.duty.look) if known is None else known
 
     def _own(self, host: str) -> bool:
         """A name that was given, or an address: only names can be bent to another machine's address."""

@@ -13,6 +13,7 @@ from litestar.di import NamedDependency
 
 from holdfast.app import App
 from holdfast.stores.contract import Store
+from holdfast.web.duty import ServeDuty
 from holdfast.web.live import Live
 from holdfast.web.trend import Trend
 
@@ -26,6 +27,7 @@ class Site:
         self.app = app
         self.live = Live(app)
         self.trend = Trend()
+        self.duty = ServeDuty(app)
         self._free: queue.LifoQueue[Store] = queue.LifoQueue()
         self._room = threading.Semaphore(READERS)
 

@@ -12,6 +12,7 @@ from holdfast.errors import HoldfastError, Invalid
 from holdfast.jobs import payload
 from holdfast.jobs.job import Answer, Progress
 from holdfast.jobs.payload import Signature, storable
+from holdfast.jobs.placement import Preference
 from holdfast.stores.contract import Claimed
 
 ISOLATIONS = ("thread", "process")
@@ -33,6 +34,7 @@ class Handler(Struct):
     retry_handler: Callable[..., Any] | None = None
     response_handler: Callable[..., Any] | None = None
     secrets: tuple[str, ...] = ()  # arguments that nobody is shown
+    preference: Preference | None = None
 
     def runs_on(self, answered: bool = False) -> str:
         """Which runner calls it (or, `answered`, its response handler): loop, thread or process."""

@@ -5,6 +5,7 @@ never less than its free slots. While nothing is due a pump rests until it is to
 """
 
 import logging
+import math
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from typing import Protocol
 from holdfast.clock import Clock, monotonic
 from holdfast.errors import Unavailable
 from holdfast.jobs.job import JobError
+from holdfast.jobs.placement import Asks
 from holdfast.jobs.states import HandedBack, Raised
 from holdfast.stores.contract import Claimed, Done, Note, QueueRow, Report, Store, Turn, TurnAnswer, Want
 from holdfast.worker.hand import Hand
@@ -32,13 +34,16 @@ class Owner(Protocol):
     id: int
     hand: Hand
     scribe: Scribe
-    types: tuple[str, ...]
+    asks: Asks
     clock: Clock
     settings: WorkerSettings
     pumps: "list[Pump]"
 
     @property
     def stopping(self) -> bool: ...
+
+    @property
+    def takes_jobs(self) -> bool: ...
 
     def hand_out(self, calls: Sequence[Claimed]) -> None: ...
 
@@ -128,7 +133,10 @@ class Pump(threading.Thread):
         if not (done or reports or ended or wants):
             return False
         promote = self.index == 0 and (worker.clock.movable or monotonic() >= self._promote_at)
-        turn = Turn(worker.id, self.index, done, reports, ended, wants, worker.types, promote, self._notes)
+        asks = worker.asks
+        turn = Turn(
+            worker.id, self.index, done, reports, ended, wants, asks.types, promote, self._notes, late=asks.late
+        )
         try:
             if self.store.generation != self._generation:
                 self._reconnected()
@@ -152,9 +160,9 @@ class Pump(threading.Thread):
             self._rests.end(None if reports else {item.call.queue for item in done})
 
     def _wants(self) -> tuple[list[Want], int]:
-        """What to ask for: nothing while stopping, or when every queue was asked since somebody called."""
+        """What to ask for: nothing while it takes no jobs, or when every queue was asked since somebody called."""
         self._take_calls(monotonic())
-        if self.worker.stopping or not self._unasked:
+        if not self.worker.takes_jobs or not self._unasked:
             return [], 0
         room = self.hand.reserve(BATCH, self._ending() if self.hand.throttled else 0)
         if room and (self._reread or not self._queues):
@@ -184,7 +192,7 @@ class Pump(threading.Thread):
             if self.store.changed():
                 self.look(promote=True)
         if self.index == 0 and now >= self._poll_at:
-            self._poll_at = now + self.worker.settings.poll
+            self._poll_at = now + min(self.worker.settings.poll, self.worker.asks.look_every or math.inf)
             self._promote_at = 0.0  # in the same turn, or it would take one more
             self._called = True
             self._polls += 1

@@ -7,6 +7,7 @@ the database's clock may have been set.
 
 import logging
 import threading
+from collections.abc import Callable
 
 from holdfast.clock import Clock, monotonic
 from holdfast.errors import Unavailable
@@ -22,11 +23,12 @@ SHORTEST = 0.001
 class Scheduler(threading.Thread):
     """Looks at the schedules in a thread of its own, with a connection of its own."""
 
-    def __init__(self, store: Store, clock: Clock, poll: float) -> None:
+    def __init__(self, store: Store, clock: Clock, poll: float, on_duty: Callable[[], bool] = lambda: True) -> None:
         super().__init__(name="holdfast-scheduler", daemon=True)
         self.store = store
         self._clock = clock
         self._poll = poll
+        self._on_duty = on_duty
         self._wake = threading.Event()
         self._heard = False
         self._heard_at = 0.0
@@ -63,6 +65,8 @@ class Scheduler(threading.Thread):
         self._wake.clear()
         if self._heard:
             self._heard, self._heard_at = False, monotonic()
+        if not self._on_duty():
+            return self._poll
         fired = self.store.fire_due()
         tell(fired)
         if fired.wake_in is None:

@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+from holdfast.jobs.placement import DUTIES
+
 FAREWELL = 2.0  # seconds to wait for the database when leaving
 
 
@@ -11,6 +13,7 @@ class WorkerSettings(Struct, frozen=True):
     queues: tuple[str, ...] = ()  # none: all queues of the instance
     concurrency: int = 100
     labels: tuple[str, ...] = ()
+    duties: tuple[str, ...] = DUTIES  # until a rule says otherwise
     name: str = ""
     heartbeat: float = 5.0
     lost_after: float = 30.0

@@ -82,6 +82,7 @@ class Sweeper(threading.Thread):
         ask_judge: Callable[[list[int]], None],
         types: Sequence[str],
         missed: Callable[[], None],
+        on_duty: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__(name="holdfast-sweeper", daemon=True)
         self.store = store
@@ -92,6 +93,7 @@ class Sweeper(threading.Thread):
         self._ask_judge = ask_judge
         self._missed = missed  # told when we ourselves are not among the living
         self._types = types
+        self._on_duty = on_duty
         self._clock = clock
         self._vigil = Vigil(clock, settings.lost_after)
         self._wake = threading.Event()
@@ -112,7 +114,7 @@ class Sweeper(threading.Thread):
         while not self._closing:
             try:
                 if monotonic() >= next_sweep:
-                    next_sweep = monotonic() + self.sweep()
+                    next_sweep = monotonic() + (self.sweep() if self._on_duty() else self.judge())
                 self.tidy()
             except Unavailable as error:
                 logger.warning("Cannot sweep: %s", error)
@@ -154,6 +156,12 @@ class Sweeper(threading.Thread):
             rest = SOON
         return rest if pulse.overdue_in is None else max(0.05, min(rest, pulse.overdue_in))
 
+    def judge(self) -> float:
+        """The part of a sweep that no other worker can do: ask our own retry handlers."""
+        if self.store.pulse().undecided:
+            self._ask_judge(list(self.store.undecided(self._types)))
+        return min(self._settings.heartbeat, self._settings.lost_after / 4)
+
     def find_lost(self) -> None:
         """Workers that died on this machine, and those whose heart stopped."""
         own = self._own_id()
@@ -185,7 +193,7 @@ class Sweeper(threading.Thread):
                 return
 
     def park(self) -> None:
-        handled = {job_type for row in self.store.workers() for job_type in row.types}
+        handled = {job_type for row in self.store.workers() if "run" in row.duties for job_type in row.types}
         moved = self.store.park(sorted(handled))
         self._say(moved, "Jobs that left the line because no worker handles their type, or came back to it")
         if moved >= MANY:

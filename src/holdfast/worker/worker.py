@@ -25,6 +25,7 @@ from holdfast.clock import Clock, MovableClock, monotonic
 from holdfast.errors import Invalid, Unavailable
 from holdfast.jobs import secrets
 from holdfast.jobs.job import Job
+from holdfast.jobs.placement import Asks, Colleague, asking, duties_of
 from holdfast.jobs.states import ALONE_AFTER
 from holdfast.stores.contract import Claimed, News, Report, Store, Turn, Want, WorkerJoin
 from holdfast.worker import attempt
@@ -60,6 +61,9 @@ class Worker:
         self.clock = clock
         handlers = {name: handler for name, handler in handlers.items() if set(handler.labels) <= set(settings.labels)}
         self.types = tuple(sorted(handlers))
+        self.asks = Asks(self.types)
+        self.duties = settings.duties
+        self._preferences = {name: each.preference for name, each in handlers.items() if each.preference is not None}
         self._handlers = handlers
         self.id = 0
         self._store = store
@@ -115,7 +119,9 @@ class Worker:
             self.store.another(None), self.settings.heartbeat, self._beat, self._asked, self.cancel, self._hand_back
         )
         self.sweeper = self._sweeper(self.store.another(None))
-        self.scheduler = Scheduler(self.store.another(None), self.clock, self.settings.poll)
+        self.scheduler = Scheduler(
+            self.store.another(None), self.clock, self.settings.poll, lambda: "schedule" in self.duties
+        )
         self._watch = self.store.watch(self._on_news)
         self.store.listeners.append(self._on_change)
         self.store.takers.append(self)
@@ -141,6 +147,7 @@ class Worker:
         settings = self.settings
         host, pid = socket.gethostname(), os.getpid()
         name = settings.name or f"{host}:{pid}"
+        self.duties = self._duties_now(self.store)
         queues = settings.queues or tuple(row.name for row in self.store.queues())
         joining = WorkerJoin(
             name,
@@ -153,8 +160,10 @@ class Worker:
             settings.concurrency,
             path,
             not settings.queues,
+            self.duties,
         )
         self.id = self.store.join(joining)
+        self._look_at_colleagues(self.store)
         logger.info("Worker %s (%s) works on %s.", self.id, name, ", ".join(queues) or "no queue yet")
 
     def stop(self, hurry: bool = False) -> None:
@@ -295,9 +304,9 @@ class Worker:
     def offer(self, queue: str) -> Turn | None:
         """To an enqueue of this process: with nothing in hand, claim in its transaction."""
         wanted = self.settings.queues
-        if self.stopping or self.hand.count or (wanted and queue not in wanted) or not self.hand.reserve(1):
+        if not self.takes_jobs or self.hand.count or (wanted and queue not in wanted) or not self.hand.reserve(1):
             return None
-        return Turn(self.id, wants=[Want(queue, 1)], types=self.types)
+        return Turn(self.id, wants=[Want(queue, 1)], types=self.asks.types)
 
     def take(self, claimed: Sequence[Claimed]) -> None:
         """What came of an offer."""
@@ -342,6 +351,34 @@ class Worker:
                 "Worker %s was called lost; its jobs were given to others. It goes on under a new identity.", self.id
             )
             self.join()
+        self._heed_rules(store)
+        self._look_at_colleagues(store)
+
+    @property
+    def takes_jobs(self) -> bool:
+        return "run" in self.duties and not self.stopping
+
+    def _duties_now(self, store: Store) -> tuple[str, ...]:
+        return duties_of(
+            self.settings.duties, store.duty_rules(), self._version, socket.gethostname(), self.settings.labels
+        )
+
+    def _heed_rules(self, store: Store) -> None:
+        """Operators switch duties; the row of the worker tells what it does."""
+        duties = self._duties_now(store)
+        if duties == self.duties:
+            return
+        store.set_duties(self.id, duties)
+        self.duties = duties
+        logger.warning("Worker %s was given other duties: %s.", self.id, ", ".join(duties) or "none")
+        self._on_change()
+
+    def _look_at_colleagues(self, store: Store) -> None:
+        """Whether there are workers with labels that jobs prefer to ours."""
+        if self._preferences:
+            others = [row for row in store.workers() if row.id != self.id]
+            colleagues = [Colleague(row.types, row.labels, row.takes_jobs) for row in others]
+            self.asks = asking(self.types, self._preferences, self.settings.labels, colleagues)
 
     def _missed(self) -> None:
         if self._began:
@@ -367,6 +404,7 @@ class Worker:
             self.judge.ask_about,
             self.types,
             self._missed,
+            lambda: "sweep" in self.duties,
         )
 
     # One job at a time
@@ -378,6 +416,7 @@ class Worker:
             runner.start()
         sweeper = self._sweeper(self.store)
         self.join()
+        self.asks = Asks(self.types)  # whoever calls this wants everything done here
         try:
             self._sweep_all(sweeper)
             behind, swept = (
@@ -438,7 +477,9 @@ class Worker:
 
     def claim_one(self) -> Claimed | None:
         for queue in self.settings.queues or [row.name for row in self.store.queues()]:
-            answer = self.store.exchange(Turn(self.id, wants=[Want(queue, 1)], types=self.types, promote=True))
+            asks = self.asks
+            turn = Turn(self.id, wants=[Want(queue, 1)], types=asks.types, promote=True, late=asks.late)
+            answer = self.store.exchange(turn)
             for call in answer.claimed:
                 return call
         return None

@@ -17,6 +17,7 @@ from holdfast.errors import Invalid
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import retry as retries_
 from holdfast.jobs.names import INSTANCE_OR_QUEUE, LONGEST_NAME, LONGEST_TYPE
+from holdfast.jobs.placement import PREFER_FOR
 from holdfast.workflows import graph
 from holdfast.workflows import partition as partitions
 from holdfast.workflows.partition import MOST_UNDONE, MOST_UNDONE_ITEMS, Items, Partition, Simple, is_whole
@@ -45,6 +46,8 @@ class StepDefinition(Struct, frozen=True, kw_only=True):
     priority: float | None = None
     queue: str | None = None
     labels: tuple[str, ...] = ()
+    prefers: tuple[str, ...] = ()  # labels whose workers get its tasks first
+    prefer_for: float = PREFER_FOR  # seconds
     handler: str | None = None  # the name that code is mapped to, where it is not the step's own
     duration: float | None = None  # seconds it is expected to take
 
@@ -150,6 +153,10 @@ def _of_step(step: StepDefinition) -> Iterator[tuple[str, str]]:
     yield from _wrong("priority", step.priority, _or_none(is_number), "a number")
     yield from _wrong("queue", step.queue, _or_none(_is_queue), A_QUEUE)
     yield from _wrong("labels", step.labels, _is_list_of_names, "texts that are not empty")
+    yield from _wrong("prefers", step.prefers, _is_list_of_names, "texts that are not empty")
+    yield from _wrong(
+        "prefer_for", step.prefer_for, lambda value: is_number(value) and value >= 0, "seconds, 0 or more"
+    )
     yield from _wrong("handler", step.handler, _or_none(_is_text), "a text that is not empty")
     yield from _wrong("duration", step.duration, _or_none(_is_above_zero), "seconds above 0")
 

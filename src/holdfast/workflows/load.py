@@ -20,7 +20,7 @@ from holdfast.workflows.written import Fields, Table, as_text, packs, policy, se
 WORKFLOW = ("name", "params", "priority", "unique_alive", "fail_fast", "queue", "duration")
 STEP = (
     *("phase", "can_fail", "can_ignore", "archive", "effort", "params", "max_undone"),
-    *("priority", "queue", "handler", "duration"),
+    *("priority", "queue", "prefer_for", "handler", "duration"),
 )
 NO_LIMIT = "none"  # for TOML, which has no null
 
@@ -98,7 +98,7 @@ def _step(table: Table, name: str | None) -> Fields:
         fields.put("name", name, table.place)
     for each in STEP:
         fields.take(each)
-    for each in ("after", "labels"):
+    for each in ("after", "labels", "prefers"):
         fields.take(each, read=several)
     for each in ("retries", "timeout"):
         fields.take(each, read=lambda value: None if value == NO_LIMIT else value)

@@ -59,7 +59,7 @@ class PostgresStore(SqlStore):
         self.channel = f"{instance}__ready"
         self.connection = Connection(conninfo, patience)
         self.lock = self.connection.lock
-        self._filled: dict[tuple[str, str], str] = {}
+        self._filled: dict[tuple[str, str, str], str] = {}
         self._told: dict[str, float] = {}  # when a lone enqueue last told of a queue
         self._to_tell: set[str] = set()  # at the end of this transaction
         self._months: set[datetime] = set()  # that this transaction knows the archive to have partitions for
@@ -199,11 +199,13 @@ class PostgresStore(SqlStore):
 
     # Statements and transactions
 
-    def text(self, name: str, queue: str = "") -> str:
-        key = name, queue
+    def text(self, name: str, queue: str = "", asked: str = "asked_types") -> str:
+        """The statement with its names filled in. `asked` says which types a claim is for."""
+        key = name, queue, asked
         if key not in self._filled:
             table = self.table_named(queue) if queue else ""
             literals = {f"{name}_text": "'" + queryfile.quoted(f"{self.instance}__{name}") + "'" for name in SEQUENCES}
+            literals["asked"] = STATEMENTS[asked]
             self._filled[key] = queryfile.fill(STATEMENTS[name], self.instance, table, literals)
         return self._filled[key]
 
@@ -651,6 +653,11 @@ class PostgresStore(SqlStore):
         for item in turn.done:
             by_queue.setdefault(item.call.queue, []).append(item)
         common = {"worker": turn.worker, "pump": turn.pump, "types": words_literal(turn.types), "now": now}
+        asked = "asked_types"
+        if turn.late:
+            asked = "asked_or_late_types"
+            names, seconds = zip(*turn.late, strict=True)
+            common |= {"late": words_literal(names), "seconds": literal(seconds)}
         with database.pipeline():
             if begin:
                 database.execute("begin")
@@ -671,7 +678,7 @@ class PostgresStore(SqlStore):
                 (
                     want,
                     database.execute(
-                        self.text("claim", want.queue).encode(),
+                        self.text("claim", want.queue, asked).encode(),
                         {**common, "queue": want.queue, "room": want.room},
                         binary=True,
                     ),

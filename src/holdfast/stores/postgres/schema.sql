@@ -224,6 +224,27 @@ CREATE TABLE holdfast__delivery (
     receive_time timestamp with time zone NOT NULL
 );
 
+CREATE TABLE holdfast__duty (
+    id bigint NOT NULL,
+    duty text NOT NULL,
+    "on" boolean NOT NULL,
+    label text,
+    host text,
+    version text,
+    actor text NOT NULL,
+    create_time timestamp with time zone NOT NULL,
+    CONSTRAINT holdfast__duty_duty_check CHECK ((duty = ANY (ARRAY['run'::text, 'sweep'::text, 'schedule'::text, 'serve'::text])))
+);
+
+ALTER TABLE holdfast__duty ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast__duty_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE holdfast__ended (
     id bigint NOT NULL,
     end_time timestamp with time zone NOT NULL,
@@ -600,11 +621,6 @@ ALTER TABLE holdfast__token ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
-CREATE TABLE holdfast__trace (
-    job bigint NOT NULL,
-    context text NOT NULL
-);
-
 CREATE TABLE holdfast__trigger (
     workflow text NOT NULL COLLATE pg_catalog."C",
     trigger text NOT NULL COLLATE pg_catalog."C",
@@ -629,7 +645,8 @@ CREATE TABLE holdfast__type (
     has_response_handler boolean NOT NULL,
     schema text,
     labels text NOT NULL,
-    secrets text DEFAULT '[]'::text NOT NULL,
+    prefers text DEFAULT '[]'::text NOT NULL,
+    prefer_for double precision DEFAULT 5 NOT NULL,
     update_time timestamp with time zone NOT NULL,
     CONSTRAINT holdfast__type_on_crash_check CHECK ((on_crash = ANY (ARRAY['rerun'::text, 'timeout'::text])))
 );
@@ -657,6 +674,7 @@ CREATE TABLE holdfast__worker (
     every_queue boolean DEFAULT false NOT NULL,
     types text NOT NULL,
     labels text NOT NULL,
+    duties text NOT NULL,
     concurrency integer NOT NULL,
     beat bigint DEFAULT 0 NOT NULL,
     lock_path text,
@@ -775,6 +793,9 @@ ALTER TABLE ONLY holdfast__dead
 ALTER TABLE ONLY holdfast__delivery
     ADD CONSTRAINT holdfast__delivery_pkey PRIMARY KEY (project, forge, id);
 
+ALTER TABLE ONLY holdfast__duty
+    ADD CONSTRAINT holdfast__duty_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY holdfast__ended
     ADD CONSTRAINT holdfast__ended_pkey PRIMARY KEY (id);
 
@@ -849,9 +870,6 @@ ALTER TABLE ONLY holdfast__token
 
 ALTER TABLE ONLY holdfast__token
     ADD CONSTRAINT holdfast__token_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY holdfast__trace
-    ADD CONSTRAINT holdfast__trace_pkey PRIMARY KEY (job);
 
 ALTER TABLE ONLY holdfast__trigger
     ADD CONSTRAINT holdfast__trigger_pkey PRIMARY KEY (workflow, trigger);

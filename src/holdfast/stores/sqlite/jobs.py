@@ -54,7 +54,7 @@ class SqliteStore(SqlStore):
         self.connection = connection or Connection(path, patience)
         self.lock = self.connection.lock
         self._owned = connection is None
-        self._filled: dict[tuple[str, str], str] = {}
+        self._filled: dict[tuple[str, str, str], str] = {}
         self._listeners_due = False
         self._news: list[News] = []  # to be told after the commit
         self._data_version = 0
@@ -185,11 +185,12 @@ class SqliteStore(SqlStore):
 
     # Statements and transactions
 
-    def text(self, name: str, queue: str = "") -> str:
-        key = name, queue
+    def text(self, name: str, queue: str = "", asked: str = "asked_types") -> str:
+        """The statement with its names filled in. `asked` says which types a claim is for."""
+        key = name, queue, asked
         if key not in self._filled:
             table = self.table_named(queue) if queue else ""
-            self._filled[key] = queryfile.fill(STATEMENTS[name], self.instance, table)
+            self._filled[key] = queryfile.fill(STATEMENTS[name], self.instance, table, {"asked": STATEMENTS[asked]})
         return self._filled[key]
 
     def rows(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> list[dict[str, Any]]:
@@ -490,12 +491,13 @@ class SqliteStore(SqlStore):
                 full[want.queue] = found.look_in
             return list(found.claimed)
         claimed: list[Claimed] = []
+        head, take_head, *late = self._heads_for(turn, stamp)
         while True:
-            asked = (want.queue, types, stamp, want.room - len(claimed), turn.worker)
-            ids = self._cursor.execute(self.text("head"), asked).fetchall()[0][0]
+            asked = (want.queue, types, stamp, want.room - len(claimed), turn.worker, *late)
+            ids = self._cursor.execute(head, asked).fetchall()[0][0]
             if ids == "[]":
                 return claimed
-            self._cursor.execute(self.text("take_head"), asked)
+            self._cursor.execute(take_head, asked)
             started, held = self._start(turn, want.queue, ids, stamp)
             if started or not held:
                 lease = self._lease(turn, want.queue, None, ids)
@@ -503,6 +505,14 @@ class SqliteStore(SqlStore):
             if not held:
                 return claimed
             self.clear_line(want.queue)  # somebody holds them: look behind them
+
+    def _heads_for(self, turn: Turn, stamp: int) -> tuple[str, ...]:
+        """The statements of a claim, and since when jobs have to be due that are left to others before."""
+        if not turn.late:
+            return self.text("head"), self.text("take_head")
+        since = encode_json([(name, stamp - round(seconds * 1e6)) for name, seconds in turn.late]).decode()
+        asked = "asked_or_late_types"
+        return self.text("head", asked=asked), self.text("take_head", asked=asked), since
 
     def payload_path(self, names: Sequence[str]) -> str:
         return "$" + "".join(f'."{name}"' for name in names)

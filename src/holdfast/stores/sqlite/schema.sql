@@ -34,8 +34,9 @@ CREATE TABLE "holdfast__type" (
   has_retry_handler integer not null,
   has_response_handler integer not null,
   schema text,
-  labels text not null,
-  secrets text not null default '[]', -- arguments that nobody is shown
+  labels text not null, -- that a worker must have
+  prefers text not null default '[]', -- labels whose workers get its jobs first
+  prefer_for real not null default 5, -- seconds
   update_time integer not null
 ) strict, without rowid;
 
@@ -145,6 +146,7 @@ CREATE TABLE "holdfast__worker" (
   every_queue integer not null default 0, -- also those made after it came
   types text not null,
   labels text not null,
+  duties text not null, -- that it has now
   concurrency integer not null,
   beat integer not null default 0,
   lock_path text,
@@ -156,6 +158,17 @@ CREATE TABLE "holdfast__worker" (
 ) strict;
 
 CREATE INDEX "holdfast__worker_living" on "holdfast__worker" (id) where gone is null;
+
+CREATE TABLE "holdfast__duty" (
+  id integer primary key autoincrement,
+  duty text not null check (duty in ('run', 'sweep', 'schedule', 'serve')),
+  "on" integer not null,
+  label text, -- null fits every worker, as for host and version
+  host text,
+  version text,
+  actor text not null,
+  create_time integer not null
+) strict;
 
 CREATE TABLE "holdfast__attempt" (
   id integer primary key autoincrement, -- in the order of their ends
@@ -562,11 +575,6 @@ CREATE TABLE "holdfast__request" (
 ) strict, without rowid;
 
 CREATE INDEX "holdfast__request_create" on "holdfast__request" (create_time);
-
-CREATE TABLE "holdfast__trace" (
-  job integer primary key,
-  context text not null -- as JSON
-) strict;
 
 CREATE TABLE "holdfast_work" (
   id integer primary key,

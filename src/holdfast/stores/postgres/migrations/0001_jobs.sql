@@ -31,7 +31,9 @@ create table {type} (
   has_retry_handler boolean not null,
   has_response_handler boolean not null,
   schema text,
-  labels text not null,
+  labels text not null, -- that a worker must have
+  prefers text not null default '[]', -- labels whose workers get its jobs first
+  prefer_for float8 not null default 5, -- seconds
   secrets text not null default '[]', -- arguments that nobody is shown
   update_time timestamptz not null
 );
@@ -243,6 +245,7 @@ create table {worker} (
   every_queue boolean not null default false, -- also those made after it came
   types text not null,
   labels text not null,
+  duties text not null, -- that it has now
   concurrency int not null,
   beat bigint not null default 0,
   lock_path text,
@@ -253,6 +256,18 @@ create table {worker} (
   gone text check (gone in ('left', 'lost'))
 );
 create index on {worker} (id) where gone is null;
+
+-- Switches of workers' duties, set by operators: the newest that fits a worker decides (F20).
+create table {duty} (
+  id bigint generated always as identity primary key,
+  duty text not null check (duty in ('run', 'sweep', 'schedule', 'serve')),
+  "on" boolean not null,
+  label text, -- null fits every worker, as for host and version
+  host text,
+  version text,
+  actor text not null,
+  create_time timestamptz not null
+);
 
 -- The end of every attempt that was not plain success (J9).
 create table {attempt} (

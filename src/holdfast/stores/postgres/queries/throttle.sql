@@ -13,7 +13,7 @@ on conflict (queue) do update set tokens = excluded.tokens, update_time = exclud
 
 -- name: hands
 -- The living workers, and what each can run.
-select id, queues, every_queue, types, concurrency, stopping from {worker} where gone is null order by id;
+select id, queues, every_queue, types, duties, concurrency, stopping from {worker} where gone is null order by id;
 
 -- name: usage
 -- What the leases say: how much each pool of the queue uses and how many jobs each worker has. Where a lease lacks the numbers, its rows are counted.
@@ -30,12 +30,12 @@ where l.queue = :queue and (l.factor is null or (:keyed and l.pool is null)) and
 
 -- name: candidates
 -- The head of the line, and jobs of factor 0 wherever they stand. No row locks: the queue's lock keeps other claimers out.
-(select id, job_type, throttle_factor, major, minor, ctid::text as spot from {ready}
+(select id, job_type, throttle_factor, major, minor, ready_time, ctid::text as spot from {ready}
  where queue = :queue and job_type = any(:types::text[]) and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
    and (closes_time is null or closes_time > coalesce(:now::timestamptz, statement_timestamp()))
  order by major, minor, id limit :limit)
 union all
-(select id, job_type, throttle_factor, major, minor, ctid::text as spot from {ready}
+(select id, job_type, throttle_factor, major, minor, ready_time, ctid::text as spot from {ready}
  where queue = :queue and throttle_factor = 0 and job_type = any(:types::text[]) and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
    and (closes_time is null or closes_time > coalesce(:now::timestamptz, statement_timestamp()))
  order by major, minor, id limit :limit);
@@ -43,12 +43,12 @@ union all
 -- name: candidates_by_key
 -- As candidates, with the value of a key in the payload.
 select r.*, (j.payload::json #> :path::text[])::text as value from (
-(select id, job_type, throttle_factor, major, minor, ctid::text as spot from {ready}
+(select id, job_type, throttle_factor, major, minor, ready_time, ctid::text as spot from {ready}
  where queue = :queue and job_type = any(:types::text[]) and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
    and (closes_time is null or closes_time > coalesce(:now::timestamptz, statement_timestamp()))
  order by major, minor, id limit :limit)
 union all
-(select id, job_type, throttle_factor, major, minor, ctid::text as spot from {ready}
+(select id, job_type, throttle_factor, major, minor, ready_time, ctid::text as spot from {ready}
  where queue = :queue and throttle_factor = 0 and job_type = any(:types::text[]) and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
    and (closes_time is null or closes_time > coalesce(:now::timestamptz, statement_timestamp()))
  order by major, minor, id limit :limit)) r
@@ -64,9 +64,9 @@ select lane from hops where lane is not null limit :limit;
 
 -- name: lane_heads
 -- The first jobs of lanes that are open again.
-select a.id, a.job_type, a.throttle_factor, a.major, a.minor, a.spot, l.lane from unnest(:lanes::text[]) l (lane)
+select a.id, a.job_type, a.throttle_factor, a.major, a.minor, a.ready_time, a.spot, l.lane from unnest(:lanes::text[]) l (lane)
 cross join lateral (
-  select id, job_type, throttle_factor, major, minor, ctid::text as spot from {aside}
+  select id, job_type, throttle_factor, major, minor, ready_time, ctid::text as spot from {aside}
   where queue = :queue and lane = l.lane and job_type = any(:types::text[])
     and (closes_time is null or closes_time > coalesce(:now::timestamptz, statement_timestamp()))
   order by major, minor, id limit :limit) a

@@ -15,12 +15,21 @@ select count(*) from done;
 -- name: end_leases
 delete from {lease} where id = any(:ids::bigint[]);
 
+-- name: asked_types
+-- Goes into claim: what this worker asks for.
+job_type = any(:types::text[]);
+
+-- name: asked_or_late_types
+-- The same for a worker that leaves some types to others: of those it takes what has been due for so many seconds.
+(job_type = any(:types::text[]) or exists (select from unnest(:late::text[], :seconds::float8[]) l (name, seconds)
+  where l.name = job_type and ready_time <= coalesce(:now::timestamptz, statement_timestamp()) - make_interval(secs => l.seconds)));
+
 -- name: claim
 -- The first jobs in claim order that this worker can run enter running. Whoever deletes the ready row owns the job; the row is
 -- looked at again: a hint that was wrong is gone and starts nothing. A task that somebody holds is put apart; then a row without id tells of it.
 with head as (
   select ctid from {ready}
-  where queue = :queue and job_type = any(:types::text[]) and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
+  where queue = :queue and {asked} and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
     and (closes_time is null or closes_time > coalesce(:now::timestamptz, statement_timestamp()))
     and (select not paused and coalesce(set_limit, declared_limit) < 1 and throttler is null from {queue} where name = :queue)
     and exists (select from {worker} where id = :worker and gone is null)

@@ -11,8 +11,8 @@ select (select extract(epoch from min(deadline_time) - coalesce(:now::timestampt
   exists (select 1 from {hold} where releasing is not null) as releasing;
 
 -- name: join
-insert into {worker} (name, host, pid, version, queues, every_queue, types, labels, concurrency, lock_path, start_time, beat_time)
-values (:name, :host, :pid, :version, :queues, :every_queue, :types, :labels, :concurrency, :lock_path, :now, :now) returning id;
+insert into {worker} (name, host, pid, version, queues, every_queue, types, labels, duties, concurrency, lock_path, start_time, beat_time)
+values (:name, :host, :pid, :version, :queues, :every_queue, :types, :labels, :duties, :concurrency, :lock_path, :now, :now) returning id;
 
 -- name: beat
 -- Answers nothing to a worker that was called lost.
@@ -119,3 +119,20 @@ select unnest(ids) as id from {lease};
 
 -- name: last_id
 select max(id) as last from {job};
+
+-- name: set_duties
+update {worker} set duties = :duties where id = :id and gone is null;
+
+-- name: duty_rules
+-- Oldest first.
+select * from {duty} order by id;
+
+-- name: add_duty_rule
+insert into {duty} (duty, "on", label, host, version, actor, create_time) values (:duty, :on, :label, :host, :version, :actor, :now) returning *;
+
+-- name: drop_duty_rule
+delete from {duty} where id = :id;
+
+-- name: drop_same_duty_rule
+delete from {duty} where duty = :duty and label is not distinct from :label::text and host is not distinct from :host::text
+  and version is not distinct from :version::text;

@@ -32,7 +32,9 @@ create table {type} (
   has_retry_handler integer not null,
   has_response_handler integer not null,
   schema text,
-  labels text not null,
+  labels text not null, -- that a worker must have
+  prefers text not null default '[]', -- labels whose workers get its jobs first
+  prefer_for real not null default 5, -- seconds
   secrets text not null default '[]', -- arguments that nobody is shown
   update_time integer not null
 ) strict, without rowid;
@@ -146,6 +148,7 @@ create table {worker} (
   every_queue integer not null default 0, -- also those made after it came
   types text not null,
   labels text not null,
+  duties text not null, -- that it has now
   concurrency integer not null,
   beat integer not null default 0,
   lock_path text,
@@ -156,6 +159,18 @@ create table {worker} (
   gone text check (gone in ('left', 'lost'))
 ) strict;
 create index {worker_living} on {worker} (id) where gone is null;
+
+-- Switches of workers' duties, set by operators: the newest that fits a worker decides (F20).
+create table {duty} (
+  id integer primary key autoincrement,
+  duty text not null check (duty in ('run', 'sweep', 'schedule', 'serve')),
+  "on" integer not null,
+  label text, -- null fits every worker, as for host and version
+  host text,
+  version text,
+  actor text not null,
+  create_time integer not null
+) strict;
 
 -- The end of every attempt that was not plain success (J9).
 create table {attempt} (

@@ -4,7 +4,8 @@ select 1;
 
 -- name: place_of
 -- Which of the tables beside the rows knows the job, and behind what it stands aside.
-select (select lane from {aside} where id = :id) as lane, case
+select (select lane from {aside} where id = :id) as lane,
+  (select ready_time from {ready} where queue = :queue and major = :major and minor = :minor and id = :id) as ready_time, case
   when exists (select 1 from {undecided} where job_type = :job_type and id = :id) then 'undecided'
   when exists (select 1 from {ready} where queue = :queue and major = :major and minor = :minor and id = :id) then 'ready'
   when exists (select 1 from {waiting} where wake_time = :wake_time and id = :id) then 'waiting'

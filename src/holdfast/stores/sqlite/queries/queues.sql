@@ -161,18 +161,18 @@ select * from {type} where retry like '%adaptive%';
 
 -- name: put_type
 insert into {type} (job_type, queue, default_timeout, default_priority, default_throttle_factor, default_time_windows, default_retries, timeout_named, retries_named, retry, on_crash,
-  max_crashes, has_handler, has_retry_handler, has_response_handler, schema, labels, secrets, update_time)
+  max_crashes, has_handler, has_retry_handler, has_response_handler, schema, labels, prefers, prefer_for, secrets, update_time)
 values (:job_type, :queue, :default_timeout, :default_priority, :default_throttle_factor, :default_time_windows, :default_retries, :timeout_named, :retries_named, :retry, :on_crash,
-  :max_crashes, :has_handler, :has_retry_handler, :has_response_handler, :schema, :labels, :secrets, :now)
+  :max_crashes, :has_handler, :has_retry_handler, :has_response_handler, :schema, :labels, :prefers, :prefer_for, :secrets, :now)
 on conflict (job_type) do update set queue = excluded.queue, default_timeout = excluded.default_timeout, default_priority = excluded.default_priority,
   default_throttle_factor = excluded.default_throttle_factor, default_time_windows = excluded.default_time_windows,
   default_retries = excluded.default_retries, timeout_named = excluded.timeout_named, retries_named = excluded.retries_named, retry = excluded.retry, on_crash = excluded.on_crash, max_crashes = excluded.max_crashes,
   has_handler = excluded.has_handler, has_retry_handler = excluded.has_retry_handler, has_response_handler = excluded.has_response_handler,
-  schema = excluded.schema, labels = excluded.labels, secrets = excluded.secrets, update_time = excluded.update_time;
+  schema = excluded.schema, labels = excluded.labels, prefers = excluded.prefers, prefer_for = excluded.prefer_for, secrets = excluded.secrets, update_time = excluded.update_time;
 
 -- name: add_type
 -- A type met for the first time by creating a job of it by name (Q3).
 insert into {type} (job_type, queue, default_timeout, default_priority, default_throttle_factor, default_time_windows, default_retries, timeout_named, retries_named, retry, on_crash,
-  max_crashes, has_handler, has_retry_handler, has_response_handler, schema, labels, update_time)
-values (:job_type, :queue, 30, 100, 1, '[]', 3, 0, 0, null, 'rerun', 3, 0, 0, 0, null, '[]', :now)
+  max_crashes, has_handler, has_retry_handler, has_response_handler, schema, labels, prefers, prefer_for, update_time)
+values (:job_type, :queue, 30, 100, 1, '[]', 3, 0, 0, null, 'rerun', 3, 0, 0, 0, null, '[]', '[]', 5, :now)
 on conflict (job_type) do nothing;

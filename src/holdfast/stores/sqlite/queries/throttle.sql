@@ -12,7 +12,7 @@ on conflict (queue) do update set tokens = excluded.tokens, update_time = exclud
 
 -- name: hands
 -- The living workers, and what each can run.
-select id, queues, every_queue, types, concurrency, stopping from {worker} where gone is null order by id;
+select id, queues, every_queue, types, duties, concurrency, stopping from {worker} where gone is null order by id;
 
 -- name: usage
 -- What the leases say: how much each pool of the queue uses and how many jobs each worker has. Where a lease lacks the numbers, its rows are counted.
@@ -28,11 +28,11 @@ where l.queue = :queue and (l.factor is null or (:keyed and l.pool is null)) and
 
 -- name: candidates
 -- The head of the line, and jobs of factor 0 wherever they stand.
-select * from (select id, job_type, throttle_factor, major, minor from {ready}
+select * from (select id, job_type, throttle_factor, major, minor, ready_time from {ready}
  where queue = :queue and job_type in (select value from json_each(:types)) and ready_time <= :now and (closes_time is null or closes_time > :now)
  order by major, minor, id limit :limit)
 union all
-select * from (select id, job_type, throttle_factor, major, minor from {ready} indexed by {ready_uncounted}
+select * from (select id, job_type, throttle_factor, major, minor, ready_time from {ready} indexed by {ready_uncounted}
  where queue = :queue and throttle_factor = 0 and job_type in (select value from json_each(:types)) and ready_time <= :now
    and (closes_time is null or closes_time > :now)
  order by major, minor, id limit :limit);
@@ -40,11 +40,11 @@ select * from (select id, job_type, throttle_factor, major, minor from {ready} i
 -- name: candidates_by_key
 -- As candidates, with the value of a key in the payload.
 select r.*, (select payload -> :path from {queue_table} where id = r.id) as value from (
-select * from (select id, job_type, throttle_factor, major, minor from {ready}
+select * from (select id, job_type, throttle_factor, major, minor, ready_time from {ready}
  where queue = :queue and job_type in (select value from json_each(:types)) and ready_time <= :now and (closes_time is null or closes_time > :now)
  order by major, minor, id limit :limit)
 union all
-select * from (select id, job_type, throttle_factor, major, minor from {ready} indexed by {ready_uncounted}
+select * from (select id, job_type, throttle_factor, major, minor, ready_time from {ready} indexed by {ready_uncounted}
  where queue = :queue and throttle_factor = 0 and job_type in (select value from json_each(:types)) and ready_time <= :now
    and (closes_time is null or closes_time > :now)
  order by major, minor, id limit :limit)) r;
@@ -59,7 +59,7 @@ select lane from hops where lane is not null limit :limit;
 
 -- name: lane_heads
 -- The first jobs of one lane that is open again. Differs from PostgreSQL: asked for each.
-select id, job_type, throttle_factor, major, minor, lane from {aside}
+select id, job_type, throttle_factor, major, minor, ready_time, lane from {aside}
 where queue = :queue and lane = :lanes and job_type in (select value from json_each(:types)) and (closes_time is null or closes_time > :now)
 order by major, minor, id limit :limit;
 

@@ -11,10 +11,18 @@ insert into {ended} (end_time, queue, ids) values (?1, ?2, ?3);
 -- name: end_leases
 delete from {lease} where id in (select value from json_each(?1));
 
+-- name: asked_types
+-- Goes into head and take_head: what this worker asks for.
+job_type in (select value from json_each(?2));
+
+-- name: asked_or_late_types
+-- The same for a worker that leaves some types to others: of those it takes what has been due since a moment.
+(job_type in (select value from json_each(?2)) or exists (select 1 from json_each(?6) l where l.value ->> 0 = job_type and ready_time <= l.value ->> 1));
+
 -- name: head
 -- The first jobs in claim order that this worker can run, as one JSON array.
 select json_group_array(id order by major, minor, id) from (select major, minor, id from {ready}
-where queue = ?1 and job_type in (select value from json_each(?2)) and ready_time <= ?3 and (closes_time is null or closes_time > ?3)
+where queue = ?1 and {asked} and ready_time <= ?3 and (closes_time is null or closes_time > ?3)
   and exists (select 1 from {queue} where name = ?1 and not paused and coalesce(set_limit, declared_limit) < 1 and throttler is null)
   and exists (select 1 from {worker} where id = ?5 and gone is null)
 order by major, minor, id limit ?4);
@@ -22,7 +30,7 @@ order by major, minor, id limit ?4);
 -- name: take_head
 -- They leave the line: the same choice again, in the same transaction.
 delete from {ready} where (queue, major, minor, id) in (select queue, major, minor, id from {ready}
-where queue = ?1 and job_type in (select value from json_each(?2)) and ready_time <= ?3 and (closes_time is null or closes_time > ?3)
+where queue = ?1 and {asked} and ready_time <= ?3 and (closes_time is null or closes_time > ?3)
   and exists (select 1 from {queue} where name = ?1 and not paused and coalesce(set_limit, declared_limit) < 1 and throttler is null)
   and exists (select 1 from {worker} where id = ?5 and gone is null)
 order by major, minor, id limit ?4);
