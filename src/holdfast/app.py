@@ -5,6 +5,7 @@
 """
 
 import contextvars
+import math
 import os
 import re
 import threading

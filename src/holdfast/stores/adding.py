@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import groupby
 from typing import Any
 
 from msgspec import structs
@@ -31,6 +32,7 @@ class Adding(Changing):
         super().__init__(instance, clock)
         self._adding: deque[_Adding] = deque()
         self._adding_lock = threading.Lock()
+        self.quiet = False
         self._led = False  # somebody is storing what was handed in
 
     def add(self, jobs: Sequence[NewJob], connection: Any = None) -> Sequence[Job]:
@@ -110,6 +112,23 @@ class Adding(Changing):
     @abstractmethod
     def insert(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
         """`add` inside a transaction of this store."""
+
+    def insert_alike(self, jobs: Sequence[NewJob]) -> list[int]:
+        """`insert` of jobs with keys that are due now; their ids. Those of a type have the same options."""
+        ids: list[int] = []
+        for _, group in groupby(jobs, key=lambda new: new.job_type):
+            alike = list(group)
+            ids += self.add_alike(alike) or [job.id for job in self.insert(alike)]
+        return ids
+
+    @abstractmethod
+    def add_alike(self, jobs: Sequence[NewJob]) -> list[int]:
+        """Store them with one statement and without making values of them; none if one of them needs a second look."""
+
+    def announce_new(self, queues: Sequence[str]) -> None:
+        """Jobs were stored. `quiet`: whoever does so claims them in the same transaction, or tells of them after it."""
+        if not self.quiet:
+            self.announce(queues)
 
     def insert_apart(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
         """`insert` inside a transaction that goes on whatever becomes of it: all of these jobs, or none."""

@@ -207,6 +207,7 @@ class TurnAnswer(Struct, frozen=True):
     full: Mapping[
         str, float | None
     ] = {}  # throttled queues whose due jobs may not start; seconds until they might, if known
+    told: "Mapping[tuple[int, str, int], StepOfRun]" = {}  # by run, step and publication: for tasks that were made
 
 
 class WorkerJoin(Struct, frozen=True):

@@ -9,24 +9,25 @@ Rules:
 """
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from holdfast.clock import Clock
 from holdfast.errors import Conflict, NotFound
 from holdfast.jobs.job import Job, Outcome
 from holdfast.jobs.states import Change
-from holdfast.stores.contract import Done, NewJob, RunRow, RunStep, StepOfRun, Submission
+from holdfast.stores.contract import Done, NewJob, RunRow, RunStep, StepOfRun, Submission, Turn, TurnAnswer
 from holdfast.stores.holding import Holding
 from holdfast.stores.statements import RowDict, encode_json
 from holdfast.workflows import definition as definitions
 from holdfast.workflows import states
 from holdfast.workflows.definition import Definition
-from holdfast.workflows.partition import Items, task_name
+from holdfast.workflows.partition import Items, Simple, task_name
 from holdfast.workflows.partition import decode as decode_partition
 from holdfast.workflows.partition import encode as encode_partition
 from holdfast.workflows.plan import Ended, Overview, Plan, Planning, Shape, StepRow, account, as_step, overview, plan
@@ -34,6 +35,8 @@ from holdfast.workflows.states import STEP_STATES, WORKFLOW_STATES, StepState, W
 
 MOST = 1000  # rows of one look
 SHAPES = 200  # definitions that are remembered
+FEW = 50  # steps that are read before it is certain that they are needed
+NO_STEPS: Mapping[str, RunStep] = {}
 decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
@@ -54,6 +57,7 @@ class Running(Holding):
         super().__init__(instance, clock)
         self._shapes: dict[int, Shape] = {}
         self._published: dict[int, tuple[int, dict[str, Any]]] = {}  # by run: after how many publications
+        self._made: MadeTasks | None = None  # during a turn
 
     # Declaring
 
@@ -129,15 +133,8 @@ class Running(Holding):
             for row in self.rows("run_head", {"id": run}):
                 shape = self._shape(run)
                 declared = shape.steps[step]
-                earlier = [name for phase, names in shape.phases.items() if phase < declared.phase for name in names]
-                known = self._steps_named(run, {step, *declared.after, *earlier})
-                params = definitions.merged(
-                    shape.definition.params,
-                    decode_object(row["params"]),
-                    declared.params,
-                    decode_object(row["step_params"]).get(step, {}),
-                    self._published_by(row, publication),
-                )
+                known = self._steps_named(run, {step, *declared.after, *shape.earlier(declared.phase)})
+                params = params_of(shape, step, row, self._published_by(row, publication))
                 seen = {name: each.counts.state.value for name, each in known.items() if name != step}
                 return StepOfRun(shape.definition.name, row["trigger"], declared, known[step], params, seen)
             raise NotFound(f"There is no run {run} in instance `{self.instance}`.")
@@ -271,26 +268,55 @@ class Running(Holding):
 
     # Advancing
 
-    def finish_tasks(self, done: Sequence[Done]) -> int:
-        """Settle tasks that ended in plain success and advance their runs; how many were stale. Inside a transaction."""
-        stale, ends = 0, dict[int, list[TaskEnd]]()
-        for queue in dict.fromkeys(item.call.queue for item in done):
-            items = [item for item in done if item.call.queue == queue]
-            settled = self.settle_now(queue, items)
-            if self.adaptive:
-                self.count_successes([item for item in items if item.call.id in settled], 0)
-            stale += len(items) - len(settled)
-            for item in items:
-                if item.call.id in settled and item.call.run is not None:
-                    end = task_end(item.call.job_type, item.call.job_key, Outcome.SUCCESS, item.effects)
-                    ends.setdefault(item.call.run, []).append(end)
-        for run in sorted(ends):
-            self._advance(run, ends[run])
-        return stale
+    def exchange_with_tasks(self, turn: Turn, tasks: Sequence[Done]) -> TurnAnswer:
+        """A turn with ends of tasks: what follows from them is made and may be claimed in the same transaction.
+
+        Others hear of new tasks only if we did not claim them all.
+        """
+        with self.work():
+            self.write_notes(turn.notes)
+            self._made = made = MadeTasks()
+            self.quiet = True
+            try:
+                stale = self.finish_tasks(tasks)
+            finally:
+                self.quiet, self._made = False, None
+            done = [item for item in turn.done if item.call.run is None]
+            won = [item.call.job_type for item in tasks]
+            answer = self.exchange(structs.replace(turn, done=done, notes=(), won=won))
+            left = made.queues.keys() - {call.id for call in answer.claimed}
+            if left:
+                self.announce(sorted({made.queues[job_id] for job_id in left}))
+            return structs.replace(answer, stale=answer.stale + stale, told=made.told)
 
     @abstractmethod
-    def settle_now(self, queue: str, done: Sequence[Done]) -> set[int]:
-        """Settle plain success inside a transaction; the ids of those that were not stale."""
+    def exchange(self, turn: Turn) -> TurnAnswer: ...
+
+    def finish_tasks(self, done: Sequence[Done]) -> int:
+        """Settle tasks that ended in plain success and advance their runs; how many were stale. Inside a transaction."""
+        by_queue: dict[str, list[Done]] = {}
+        ends: dict[int, dict[int, TaskEnd]] = {}
+        for item in done:
+            by_queue.setdefault(item.call.queue, []).append(item)
+            if item.call.run is not None:
+                end = task_end(item.call.job_type, item.call.job_key, Outcome.SUCCESS, item.effects)
+                ends.setdefault(item.call.run, {})[item.call.id] = end
+        looks = [look for run in sorted(ends) for look in self._looks(run, ends[run].values())]
+        settled, found = self.settle_and_look(by_queue, looks if not self.adaptive else ())
+        if self.adaptive:  # breakers are locked before runs
+            self.count_successes([item for item in done if item.call.id in settled], 0)
+            found = self.rows_of(looks)
+        for index, run in enumerate(sorted(ends)):
+            counted = [end for job_id, end in ends[run].items() if job_id in settled]
+            if counted:
+                self._advance(found[2 * index], found[2 * index + 1], counted)
+        return len(done) - len(settled)
+
+    @abstractmethod
+    def settle_and_look(
+        self, by_queue: Mapping[str, Sequence[Done]], looks: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> tuple[set[int], list[list[dict[str, Any]]]]:
+        """Settle plain success, then ask; the ids of those that were not stale, and the answers. Inside a transaction."""
 
     def ends_of_tasks(self, changes: Iterable[Change | None]) -> None:
         """Tasks that ended otherwise advance their runs too."""
@@ -302,16 +328,25 @@ class Running(Holding):
                 end = task_end(change.row.job_type, change.row.job_key, outcome)
                 ends.setdefault(change.row.run, []).append(end)
         for run in sorted(ends):
-            self._advance(run, ends[run])
+            found, steps = self.rows_of(self._looks(run, ends[run]))
+            self._advance(found, steps, ends[run])
 
-    def _advance(self, run: int, ends: Sequence[TaskEnd]) -> None:
+    def _looks(self, run: int, ends: Iterable[TaskEnd]) -> list[tuple[str, Mapping[str, Any]]]:
+        """What has to be known to advance a run, the lock first."""
+        touched = list(dict.fromkeys(end.step for end in ends))
+        shape = self._shapes.get(run)
+        names = {*touched, *(likely(shape, touched) if shape else ())}
+        return [("lock_run", {"id": run}), ("steps_named", self._naming(run, names))]
+
+    def _advance(self, found: Sequence[RowDict], steps: Sequence[RowDict], ends: Sequence[TaskEnd]) -> None:
         """Count what ended, and do what follows from it."""
-        for row in self.rows("lock_run", {"id": run}):  # none: it was deleted, and its tasks are nobody's
+        touched = list(dict.fromkeys(end.step for end in ends))
+        for row in found:  # none: it was deleted, and its tasks are nobody's
             head = self._head(row)
             if head.over:
                 self._count_only(head, ends)
             else:
-                self._go_on(head, ends, dict.fromkeys(end.step for end in ends))
+                self._go_on(head, ends, touched, found=self._by_name(steps))
 
     def _head(self, row: RowDict, shape: Shape | None = None) -> "RunHead":
         return RunHead(
@@ -319,6 +354,8 @@ class Running(Holding):
             trigger=row["trigger"],
             shape=self._shape(row["id"]) if shape is None else shape,
             overview=Overview(**{name: row[name] for name in Overview.__struct_fields__}),
+            params=row["params"],
+            step_params=row["step_params"],
             published=row["published"],
             publication=row["publication"],
             ignore=decode_names(row["ignore"]),
@@ -343,17 +380,22 @@ class Running(Holding):
         self._put_steps(head.id, known, account([step.counts for step in known.values()], counts_of(ends)))
 
     def _go_on(
-        self, head: "RunHead", ends: Sequence[TaskEnd], touched: Iterable[str], changed: Iterable[StepRow] = ()
+        self,
+        head: "RunHead",
+        ends: Sequence[TaskEnd],
+        touched: Sequence[str],
+        changed: Iterable[StepRow] = (),
+        found: Mapping[str, RunStep] = NO_STEPS,
     ) -> None:
-        """Plan with the steps that were touched; others are read when the plan asks for them.
+        """Plan with the steps that were touched; others than those `found` are read when the plan asks for them.
 
         `changed`: steps as they are now for another reason than an end.
         """
-        touched = list(touched)
         effects = [decode_object(end.effects) for end in ends if end.effects]
-        known = self._steps_named(
-            head.id, {*touched, *(name for each in effects for name in each.get("repartition", {}))}
-        )
+        known = dict(found)
+        wanted = {*touched, *(name for each in effects for name in each.get("repartition", {}))} - known.keys()
+        if wanted:
+            known |= self._steps_named(head.id, wanted)
         while True:
             before = {name: step.counts for name, step in known.items()}
             now = {row.name: row for row in account(list(before.values()), counts_of(ends))}
@@ -365,9 +407,7 @@ class Running(Holding):
                 break
             known |= self._steps_named(head.id, planned.names)
         head = self._publish(head, effects)
-        self._put_steps(head.id, known, planned.steps)
-        self._put_run(head, planned.overview)
-        self._make_tasks(head, planned, known, {end.step for end in ends if end.makes_items})
+        self._carry_out(head, planned, known, {end.step for end in ends if end.makes_items})
 
     def _publish(self, head: "RunHead", effects: Sequence[Mapping[str, Any]]) -> "RunHead":
         """With the params that tasks published (F13)."""
@@ -380,41 +420,24 @@ class Running(Holding):
         return structs.replace(head, published=text, publication=number)
 
     def _steps_named(self, run: int, names: Iterable[str]) -> dict[str, RunStep]:
-        params = {"run": run, "names": self.words(sorted(names))}
-        return {row["name"]: self._run_step(row) for row in self.rows("steps_named", params)}
+        return self._by_name(self.rows("steps_named", self._naming(run, names)))
+
+    def _naming(self, run: int, names: Iterable[str]) -> dict[str, Any]:
+        return {"run": run, "names": self.words(sorted(names))}
+
+    def _by_name(self, rows: Iterable[RowDict]) -> dict[str, RunStep]:
+        return {row["name"]: self._run_step(row) for row in rows}
 
     def _put_steps(self, run: int, known: Mapping[str, RunStep], steps: Iterable[StepRow]) -> None:
         """Those that changed."""
         now = self.time(self.now())
-        for step in steps:
-            was = known[step.name].counts
-            if step != was:
-                values = {name: getattr(step, name) for name in COUNTS}
-                values |= {"state": step.state.value, "partition": encode_partition(step.partition).decode()}
-                began = was.state is StepState.DORMANT and step.state is not StepState.DORMANT
-                ended = STEP_STATES[step.state].done
-                times = {"start_time": now if began else None, "end_time": now if ended else None}
-                self.run("put_step", {**values, **times, "run": run, "name": step.name})
+        for step in changed_steps(known, steps, now):
+            self.run("put_step", {**step, "run": run})
 
-    def _put_run(self, head: "RunHead", seen: Overview) -> None:
-        now = self.time(self.now())
-        self.run(
-            "put_run",
-            {
-                **{name: getattr(seen, name) for name in Overview.__struct_fields__},
-                "id": head.id,
-                "state": seen.state.value,
-                "published": head.published,
-                "publication": head.publication,
-                "aborted": head.aborted,
-                "end_time": now if WORKFLOW_STATES[seen.state].done else None,
-                "now": now,
-            },
-        )
-
-    def _make_tasks(
+    def _carry_out(
         self, head: "RunHead", planned: Plan, known: Mapping[str, RunStep], made_items: Iterable[str]
     ) -> None:
+        """Write what was planned, and make the jobs of new tasks."""
         partitions = {row.name: row.partition for row in planned.steps}
         jobs = [
             self._task_job(head, tasks.step, task_name(partitions[tasks.step], tasks.step, index), {"index": index})
@@ -422,12 +445,59 @@ class Running(Holding):
             for index in range(tasks.first, tasks.first + tasks.count)
         ]
         wanted = [name for name in planned.items if name in made_items or known[name].items_job is None]
-        items = [self._task_job(head, name, f"{name}.items", {"items": True}) for name in wanted]
-        added = self.insert(jobs + items) if jobs or items else ()
-        makers = dict(zip(wanted, added[len(jobs) :], strict=True))
+        jobs += [self._task_job(head, name, f"{name}.items", {"items": True}) for name in wanted]
+        added = self._put_run(head, planned.overview, known, planned.steps, jobs)
+        if self._made is not None:
+            self._made.queues.update(zip(added, (job.queue for job in jobs), strict=True))
+            for tasks in planned.tasks:
+                if not tasks.first:
+                    self._made.told |= self._told_to_tasks(head, tasks.step, planned)
+        makers = dict(zip(wanted, added[len(added) - len(wanted) :], strict=True))
         for name in dict.fromkeys([*made_items, *wanted]):
-            maker = makers[name].id if name in makers else None
-            self.run("put_items", {"run": head.id, "name": name, "items_job": maker, "cursor": known[name].cursor})
+            params = {"run": head.id, "name": name, "cursor": known[name].cursor}
+            self.run("put_items", {**params, "items_job": makers.get(name)})
+
+    def _put_run(
+        self,
+        head: "RunHead",
+        seen: Overview,
+        known: Mapping[str, RunStep],
+        steps: Iterable[StepRow],
+        jobs: Sequence[NewJob] = (),
+    ) -> list[int]:
+        """With the steps that changed, and new jobs; the ids of these."""
+        now = self.time(self.now())
+        params = {
+            **{name: getattr(seen, name) for name in Overview.__struct_fields__},
+            "id": head.id,
+            "state": seen.state.value,
+            "published": head.published,
+            "publication": head.publication,
+            "aborted": head.aborted,
+            "end_time": now if WORKFLOW_STATES[seen.state].done else None,
+            "now": now,
+        }
+        return self.put_run(params, changed_steps(known, steps, now), jobs)
+
+    def put_run(self, run: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], jobs: Sequence[NewJob]) -> list[int]:
+        """A run, those of its steps that changed, and new jobs; the ids of these."""
+        for step in steps:
+            self.run("put_step", {**step, "run": run["id"]})
+        self.run("put_run", run)
+        return self.insert_alike(jobs)
+
+    def _told_to_tasks(self, head: "RunHead", step: str, planned: Plan) -> Mapping[tuple[int, str, int], StepOfRun]:
+        """What the tasks of a step are told, if that is known here: whoever claims them does not have to ask."""
+        rows = {row.name: row for row in planned.steps}
+        shape, declared = head.shape, head.shape.steps[step]
+        before = {*declared.after, *shape.earlier(declared.phase)}
+        if not before <= rows.keys():
+            return {}
+        row = {"params": head.params, "step_params": head.step_params}
+        params = params_of(shape, step, row, decode_object(head.published))
+        seen = {name: rows[name].state.value for name in before}
+        told = StepOfRun(shape.definition.name, head.trigger, declared, RunStep(rows[step]), params, seen)
+        return {(head.id, step, head.publication): told}
 
     def _task_job(self, head: "RunHead", step: str, task: str, told: Mapping[str, Any]) -> NewJob:
         declared, definition = head.shape.steps[step], head.shape.definition
@@ -463,8 +533,7 @@ class Running(Holding):
                 self._task_job(head, step, task_name(Items(), step, index), {"index": index, "item": item})
                 for index, item in enumerate(items, produced)
             ]
-            if jobs:
-                self.insert(jobs)
+            self.insert_alike(jobs)
             counts = structs.replace(
                 counts, created=counts.created + len(jobs), undone=counts.undone + len(jobs), all_created=last
             )
@@ -511,9 +580,7 @@ class Running(Holding):
                 self.insert(jobs)
             may_create = not any(step.creation_held for step in row.steps)
             planned = plan(row.definition, steps, row.ignore, may_create)
-            self._put_steps(run, known, planned.steps)
-            self._put_run(head, planned.overview)
-            self._make_tasks(head, planned, known, ())
+            self._carry_out(head, planned, known, ())
             return self._run_by_id(run)
 
     def _undone_again(self, head: "RunHead", known: Mapping[str, RunStep]) -> tuple[list[StepRow], list[NewJob]]:
@@ -553,8 +620,7 @@ class Running(Holding):
             known = {step.counts.name: step for step in row.steps}
             ended = states.abort([as_step(head.shape.steps[name], step.counts) for name, step in known.items()])
             steps = [structs.replace(known[end.name].counts, state=end.state) for end in ended]
-            self._put_steps(run, known, steps)
-            self._put_run(structs.replace(head, aborted=True), overview(row.definition, steps))
+            self._put_run(structs.replace(head, aborted=True), overview(row.definition, steps), known, steps)
             self.run("begin_abort", {"id": run, "actor": actor})
         self.abort_tasks(run, actor)
         return self.run_by_id(run)
@@ -603,7 +669,9 @@ class RunHead(Struct, frozen=True, kw_only=True):
     trigger: str
     shape: Shape
     overview: Overview
-    published: str  # JSON
+    params: str  # JSON, as the next two
+    step_params: str
+    published: str
     publication: int
     ignore: tuple[str, ...]
     priority: float
@@ -611,7 +679,45 @@ class RunHead(Struct, frozen=True, kw_only=True):
     over: bool
 
 
+class MadeTasks(Struct):
+    """The jobs that were made in a turn, by id the queue of each, and what the tasks of steps that began are told."""
+
+    queues: dict[int, str] = field(default_factory=dict)
+    told: dict[tuple[int, str, int], StepOfRun] = field(default_factory=dict)
+
+
 COUNTS = ("created", "undone", "succeeded", "failed", "errors", "all_created")
+
+
+def changed_steps(known: Mapping[str, RunStep], steps: Iterable[StepRow], now: Any) -> list[dict[str, Any]]:
+    """As they are stored."""
+    found = []
+    for step in steps:
+        was = known[step.name].counts
+        if step != was:
+            began = was.state is StepState.DORMANT and step.state is not StepState.DORMANT
+            values = {name: getattr(step, name) for name in COUNTS}
+            values |= {"name": step.name, "state": step.state.value, "start_time": now if began else None}
+            values["partition"] = encode_partition(step.partition).decode()
+            found.append(values | {"end_time": now if STEP_STATES[step.state].done else None})
+    return found
+
+
+def params_of(shape: Shape, step: str, row: Mapping[str, Any], published: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a run's row, for a step; later sources win (F13)."""
+    asked = decode_object(row["step_params"]).get(step, {})
+    given = decode_object(row["params"])
+    return definitions.merged(shape.definition.params, given, shape.steps[step].params, asked, published)
+
+
+def likely(shape: Shape, touched: Iterable[str]) -> set[str]:
+    """What will be asked for when steps of one task end: those that come after them, and all that these wait for."""
+    found: set[str] = set()
+    for name in touched:
+        if isinstance(shape.steps[name].partition, Simple):
+            for follower in shape.followers.get(name, ()):
+                found |= {follower, *shape.steps[follower].after}
+    return found if len(found) <= FEW else set()
 
 
 def task_end(job_type: str, job_key: str | None, outcome: Outcome, effects: str | None = None) -> TaskEnd:
@@ -621,13 +727,13 @@ def task_end(job_type: str, job_key: str | None, outcome: Outcome, effects: str 
 
 def counts_of(ends: Sequence[TaskEnd]) -> list[Ended]:
     """In numbers; a job that only made items counts when it did not succeed: its failure is the step's."""
-    found = []
-    for end in ends:
-        if end.makes_items and end.outcome is Outcome.SUCCESS:
-            continue
-        names = {Outcome.SUCCESS: "succeeded", Outcome.FAILED: "failed"}
-        found.append(Ended(end.step, **{names.get(end.outcome, "errors"): 1}, counted=not end.makes_items))
-    return found
+    names = {Outcome.SUCCESS: "succeeded", Outcome.FAILED: "failed"}
+    found = Counter((end.step, names.get(end.outcome, "errors"), end.makes_items) for end in ends)
+    return [
+        Ended(step, **{name: count}, counted=not makes_items)
+        for (step, name, makes_items), count in found.items()
+        if not (makes_items and name == "succeeded")
+    ]
 
 
 def _repartitioned(rows: Mapping[str, StepRow], effects: Sequence[Mapping[str, Any]]) -> dict[str, StepRow]:

@@ -16,6 +16,17 @@ from holdfast.stores.contract import News, Taker
 RowDict = Mapping[str, Any]
 BATCH = 1000
 FIRST_OPTION = 4  # the options of a NewJob stand behind its queue, type, payload and key
+ALIKE = (
+    "queue",
+    "job_type",
+    "run",
+    "priority",
+    "throttle_factor",
+    "timeout",
+    "retries",
+    "timeout_named",
+    "retries_named",
+)
 encode_json = msgspec.json.Encoder().encode
 decode_error = msgspec.json.Decoder(JobError).decode
 decode_answer = msgspec.json.Decoder(Answer).decode
@@ -78,6 +89,10 @@ class Statements(ABC):
 
     @abstractmethod
     def run(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> int: ...
+
+    def rows_of(self, asked: Sequence[tuple[str, Mapping[str, Any]]]) -> list[list[dict[str, Any]]]:
+        """Several questions, one after the other."""
+        return [self.rows(name, params) for name, params in asked]
 
     def run_many(self, name: str, params: Sequence[Mapping[str, Any]], queue: str = "") -> None:
         for each in params:

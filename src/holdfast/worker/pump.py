@@ -19,6 +19,7 @@ from holdfast.jobs.states import HandedBack, Raised
 from holdfast.stores.contract import Claimed, Done, Note, QueueRow, Report, Store, Turn, TurnAnswer, Want
 from holdfast.worker.hand import Hand
 from holdfast.worker.resting import Rests
+from holdfast.worker.runs import RunMemory
 from holdfast.worker.scribe import Scribe
 from holdfast.worker.settings import FAREWELL, WorkerSettings
 
@@ -35,6 +36,7 @@ class Owner(Protocol):
     hand: Hand
     scribe: Scribe
     asks: Asks
+    run_memory: RunMemory
     clock: Clock
     settings: WorkerSettings
     pumps: "list[Pump]"
@@ -61,6 +63,7 @@ class Pump(threading.Thread):
         self._called = True  # there may be due jobs; set by any thread, cleared before a look
         self._unasked = 0  # queues still to be asked since then
         self._heard = False  # there may be due jobs, if it was somebody else who wrote
+        self._heard_of_queues = False  # perhaps about a queue
         self._reread = True  # a queue may have been added, paused or given a limit
         self._look_again: float | None = None
         self._poll_at = 0.0
@@ -84,7 +87,7 @@ class Pump(threading.Thread):
     def hear(self, queues: bool) -> None:
         """Somebody wrote to the database, perhaps (`queues`) about a queue."""
         self._heard = True
-        self._reread = self._reread or queues
+        self._heard_of_queues = self._heard_of_queues or queues
         self.wake.set()
 
     @property
@@ -158,13 +161,18 @@ class Pump(threading.Thread):
         if self.hand.throttled and ended:
             self._called = True  # an end makes room under a limit
             self._rests.end(None if reports else {item.call.queue for item in done})
+        if self._ends_tasks():
+            self._called = True  # what follows from them is made in the same turn, and can be claimed there
+
+    def _ends_tasks(self) -> bool:
+        return any(item.call.run is not None for item in self._pending[0])
 
     def _wants(self) -> tuple[list[Want], int]:
         """What to ask for: nothing while it takes no jobs, or when every queue was asked since somebody called."""
         self._take_calls(monotonic())
         if not self.worker.takes_jobs or not self._unasked:
             return [], 0
-        room = self.hand.reserve(BATCH, self._ending() if self.hand.throttled else 0)
+        room = self.hand.reserve(BATCH, self._ending() if self.hand.throttled or self._ends_tasks() else 0)
         if room and (self._reread or not self._queues):
             self._read_queues()
         queues = self._next_queues(room) if room else []
@@ -188,8 +196,9 @@ class Pump(threading.Thread):
     def _take_calls(self, now: float) -> None:
         """Reasons to look: somebody called, wrote, or it is time."""
         if self._heard and not self._all_rest(now):
-            self._heard = False
+            self._heard, queues, self._heard_of_queues = False, self._heard_of_queues, False
             if self.store.changed():
+                self._reread = self._reread or queues
                 self.look(promote=True)
         if self.index == 0 and now >= self._poll_at:
             self._poll_at = now + min(self.worker.settings.poll, self.worker.asks.look_every or math.inf)
@@ -240,6 +249,7 @@ class Pump(threading.Thread):
         self.hand.settled(turn.done, turn.reports, turn.ended_leases, self.index)
         self.hand.attempts += claimed
         self.hand.stale += answer.stale
+        worker.run_memory.learn(answer.told)
         if answer.claimed:
             worker.hand_out(answer.claimed)
         ended = len(turn.done) + sum(not isinstance(report.happening, HandedBack) for report in turn.reports)

@@ -1,7 +1,7 @@
 """What tasks of workflows are told when they begin. Read once for each step of a run, not once for each task."""
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -22,6 +22,12 @@ class RunMemory:
     def __init__(self, read: Callable[[int, str, int | None], StepOfRun]) -> None:
         self._read = read
         self._known: OrderedDict[tuple[int, str, int], StepOfRun] = OrderedDict()
+
+    def learn(self, told: Mapping[tuple[int, str, int], StepOfRun]) -> None:
+        """What a turn knows of tasks that it made does not have to be read."""
+        self._known.update(told)
+        while len(self._known) > MOST:
+            self._known.popitem(last=False)
 
     def payload_of(self, call: Claimed) -> str:
         """The arguments of the handler, as JSON."""

@@ -83,7 +83,7 @@ class Worker:
         )
         self.runners: tuple[Runner, ...] = (self.loop, self.threads, self.processes)
         self.pumps: list[Pump] = []
-        self._run_memory = RunMemory(lambda *asked: self.store.step_of_run(*asked))
+        self.run_memory = RunMemory(lambda *asked: self.store.step_of_run(*asked))
         self._timeouts: dict[float | None, float | None] = {}  # one number for all jobs with the same
         self._woken = threading.Event()
         self._stopping = threading.Event()
@@ -280,7 +280,7 @@ class Worker:
         """What its handler has to be told beyond the claim; a job for which it cannot be had has ended, or goes back."""
         try:
             if call.run is not None:
-                call.payload = self._run_memory.payload_of(call)
+                call.payload = self.run_memory.payload_of(call)
             if call.answer is not None and decode_answer(call.answer).due:
                 call.job = self.store.get(call.id)
             elif call.answer is not None:

@@ -160,6 +160,10 @@ class Shape:
             for name in step.after:
                 self.followers.setdefault(name, []).append(step.name)
 
+    def earlier(self, phase: int) -> list[str]:
+        """The steps of all phases before one."""
+        return [name for other, names in self.phases.items() if other < phase for name in names]
+
     def next_phase(self, phase: int) -> int | None:
         return min((other for other in self.phases if other > phase), default=None)
 

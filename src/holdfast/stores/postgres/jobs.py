@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
@@ -29,7 +31,7 @@ from holdfast.stores.postgres.connection import GIVEN_UP, LOST, Connection, chec
 from holdfast.stores.postgres.lent import Lent, driver_of
 from holdfast.stores.postgres.watch import ChannelWatch
 from holdfast.stores.sql import SqlStore
-from holdfast.stores.statements import FIRST_OPTION, decode_any, encode_json
+from holdfast.stores.statements import ALIKE, FIRST_OPTION, decode_any, encode_json
 
 PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 STATEMENTS = {
@@ -220,6 +222,20 @@ class PostgresStore(SqlStore):
         with self.connection.database.cursor() as cursor:
             cursor.executemany(self.text(name, queue).encode(), params)  # one round trip for all
 
+    def rows_of(self, asked: Sequence[tuple[str, Mapping[str, Any]]]) -> list[list[dict[str, Any]]]:
+        """In one round trip."""
+        return self._asked([(name, params, "") for name, params in asked])
+
+    def _asked(self, asked: Sequence[tuple[str, Mapping[str, Any], str]]) -> list[list[dict[str, Any]]]:
+        """Statements with their parameters and queues in one round trip; the rows of each."""
+        database = self.connection.database
+        with database.pipeline():
+            cursors = [
+                database.cursor(row_factory=dict_row).execute(self.text(name, queue).encode(), params)
+                for name, params, queue in asked
+            ]
+        return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+
     @contextmanager
     def work(self, write: bool = True, begin: bool = True) -> Iterator[None]:
         """`begin` is False where the first statements of the transaction begin it themselves."""
@@ -400,6 +416,25 @@ class PostgresStore(SqlStore):
         now = stored[1].astimezone(UTC)
         return self.job_added(new, stored[0], now, now)
 
+    def add_alike(self, jobs: Sequence[NewJob]) -> list[int]:
+        name, params, queue = self._adding_alike(jobs)
+        return self._added_alike(jobs, self.rows(name, params, queue))
+
+    def _adding_alike(self, jobs: Sequence[NewJob]) -> tuple[str, dict[str, Any], str]:
+        params = {name: getattr(jobs[0], name) for name in ALIKE}
+        params |= {"keys": words_literal([new.job_key for new in jobs]), "now": self.given_now()}
+        return "add_alike", params | {"payloads": words_literal([new.payload for new in jobs])}, jobs[0].queue
+
+    def _added_alike(self, jobs: Sequence[NewJob], rows: Sequence[Mapping[str, Any]]) -> list[int]:
+        added = {row["job_key"]: row["id"] for row in rows}
+        if not added:
+            return []
+        self.announce_new([jobs[0].queue])
+        left = [new for new in jobs if new.job_key not in added]
+        if left:
+            added |= {job.job_key: job.id for job in self.insert(left)}
+        return [added[new.job_key] for new in jobs]
+
     def insert(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
         self._read_queues()  # their order and limits as they are now
         self.check_pools(jobs)
@@ -433,7 +468,7 @@ class PostgresStore(SqlStore):
             if jobs[index].on_duplicate == "replace" and job.id in ids:  # the first of them is stored only now
                 added[index] = self.insert([jobs[index]])[0]
         self.write_traces(jobs, added)
-        self.announce(sorted(rows))
+        self.announce_new(sorted(rows))
         return added
 
     def _frame(self, new: NewJob, now: datetime) -> "Frame":
@@ -550,13 +585,7 @@ class PostgresStore(SqlStore):
     def exchange(self, turn: Turn) -> TurnAnswer:
         tasks = [item for item in turn.done if item.call.run is not None]
         if tasks:
-            with self.work():
-                self.write_notes(turn.notes)
-                stale = self.finish_tasks(tasks)
-                done = [item for item in turn.done if item.call.run is None]
-                won = [item.call.job_type for item in tasks]
-                answer = self.exchange(structs.replace(turn, done=done, notes=(), won=won))
-                return structs.replace(answer, stale=answer.stale + stale)
+            return self.exchange_with_tasks(turn, tasks)
         throttled = [want for want in turn.wants if self.queue_row(want.queue).throttled]
         with self._translated(), self.connection.lock:
             wins = self.wins(turn)
@@ -593,14 +622,37 @@ class PostgresStore(SqlStore):
                 full[look.want.queue] = found.look_in
         return structs.replace(answer, claimed=claimed, full=full)
 
-    def settle_now(self, queue: str, done: Sequence[Done]) -> set[int]:
-        now = self.now()
-        params = self._settle_params(queue, done, now)
-        settled = self.connection.database.execute(self.text("settle", queue).encode(), params).fetchone()
-        ids = [item.call.id for item in done]
-        if settled is not None and settled[0] == len(ids):
-            return set(ids)
-        return {row["id"] for row in self.rows("settled_here", {"ids": literal(ids), "now": now}, queue)}
+    def settle_and_look(
+        self, by_queue: Mapping[str, Sequence[Done]], looks: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> tuple[set[int], list[list[dict[str, Any]]]]:
+        """In one round trip."""
+        asked = [
+            ("settle", self._settle_params(queue, done, self.given_now()), queue) for queue, done in by_queue.items()
+        ]
+        found = self._asked([*asked, *((name, params, "") for name, params in looks)])
+        settled: set[int] = set()
+        for (queue, done), (end,) in zip(by_queue.items(), found[: len(by_queue)], strict=True):
+            ids = [item.call.id for item in done]
+            if end["count"] != len(ids):
+                params = {"ids": literal(ids), "now": end["now"]}
+                ids = [row["id"] for row in self.rows("settled_here", params, queue)]
+            settled.update(ids)
+            if self._now is None and not self.clock.movable:
+                self._now = end["now"].astimezone(UTC)
+        return settled, found[len(by_queue) :]
+
+    def put_run(self, run: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], jobs: Sequence[NewJob]) -> list[int]:
+        """In one round trip."""
+        groups = [list(group) for _, group in groupby(jobs, key=lambda new: new.job_type)]
+        asked: list[tuple[str, Mapping[str, Any], str]]
+        asked = [("put_step", {**step, "run": run["id"]}, "") for step in steps]
+        asked += [("put_run", run, ""), *(self._adding_alike(alike) for alike in groups)]
+        found = self._asked(asked)[len(asked) - len(groups) :]
+        return [
+            job_id
+            for alike, rows in zip(groups, found, strict=True)
+            for job_id in self._added_alike(alike, rows) or [job.id for job in self.insert(alike)]
+        ]
 
     def promote_due(self) -> None:
         """Here a turn promotes in the same pipeline in which it claims, and a probe is chosen before."""
@@ -652,7 +704,7 @@ class PostgresStore(SqlStore):
         by_queue: dict[str, list[Done]] = {}
         for item in turn.done:
             by_queue.setdefault(item.call.queue, []).append(item)
-        common = {"worker": turn.worker, "pump": turn.pump, "types": words_literal(turn.types), "now": now}
+        common = {"worker": turn.worker, "pump": turn.pump, "types": types_literal(turn.types), "now": now}
         asked = "asked_types"
         if turn.late:
             asked = "asked_or_late_types"
@@ -807,6 +859,12 @@ def words_literal(values: Iterable[str | None]) -> str:
         "NULL" if value is None else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values
     )
     return "{" + ",".join(quoted) + "}"
+
+
+@lru_cache(maxsize=16)
+def types_literal(types: tuple[str, ...]) -> str:
+    """A worker names the same types in every turn, and there may be a thousand."""
+    return words_literal(types)
 
 
 def line(*values: Any) -> str:

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import apsw
@@ -26,7 +27,7 @@ from holdfast.stores.sql import SqlStore
 from holdfast.stores.sqlite.connection import Connection, explained
 from holdfast.stores.sqlite.lent import Lent
 from holdfast.stores.sqlite.watch import FileWatch, MemoryWatch
-from holdfast.stores.statements import FIRST_OPTION, RowDict, decode_any, encode_json
+from holdfast.stores.statements import ALIKE, FIRST_OPTION, RowDict, decode_any, encode_json
 
 STATEMENTS = queryfile.load("holdfast.stores.sqlite")
 LAW = (
@@ -303,11 +304,32 @@ class SqliteStore(SqlStore):
             taker.take(claimed)
         return added
 
-    def insert(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
+    def add_alike(self, jobs: Sequence[NewJob]) -> list[int]:
+        self._know_queues()
+        first = jobs[0]
+        queue = self.queue_row(first.queue)
+        pairs = encode_json([(new.job_type, new.job_key) for new in jobs]).decode()
+        if queue.throttled or self.rows("key_holders", {"pairs": pairs}):
+            return []
+        now = self.now()
+        last = self.connection.database.execute(self.text("next_ids"), {"count": len(jobs)}).fetchall()[0][0]
+        major, minor = self.rank(first.queue, first.priority, now)
+        params = {name: getattr(first, name) for name in ALIKE}
+        params |= {"first": last - len(jobs) + 1, "major": major, "minor": minor, "now": microseconds(now)}
+        params["jobs"] = encode_json([(new.job_key, new.payload) for new in jobs]).decode()
+        self.run("add_alike", params, first.queue)
+        self.run("add_alike_ready", params)
+        self.announce_new(())
+        return list(range(last - len(jobs) + 1, last + 1))
+
+    def _know_queues(self) -> None:
         version = self._ask_data_version()
         if version != self._queues_version:  # somebody else wrote: a queue may have another order or limit
             self._queues_version = version
             self._read_queues()
+
+    def insert(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
+        self._know_queues()
         self.check_pools(jobs)
         now = self.now()
         keyed = [(new.job_type, new.job_key) for new in jobs if new.job_key is not None]
@@ -362,7 +384,7 @@ class SqliteStore(SqlStore):
         if waiting:
             database.executemany(self.text("add_waiting"), waiting)
         self.write_traces(jobs, added)
-        self.announce(())
+        self.announce_new(())
         return added
 
     def _frame(self, new: NewJob, now: datetime) -> "Frame":
@@ -425,13 +447,7 @@ class SqliteStore(SqlStore):
     def exchange(self, turn: Turn) -> TurnAnswer:
         tasks = [item for item in turn.done if item.call.run is not None]
         if tasks:
-            with self.work():
-                self.write_notes(turn.notes)
-                stale = self.finish_tasks(tasks)
-                done = [item for item in turn.done if item.call.run is None]
-                won = [item.call.job_type for item in tasks]
-                answer = self.exchange(structs.replace(turn, done=done, notes=(), won=won))
-                return structs.replace(answer, stale=answer.stale + stale)
+            return self.exchange_with_tasks(turn, tasks)
         with self.work():
             self.write_notes(turn.notes)
             changes = self.apply(turn.reports, self.wins(turn))
@@ -448,7 +464,7 @@ class SqliteStore(SqlStore):
             turn, probe_in = self.heed_breakers(turn, moment(stamp))
             claimed: list[Claimed] = []
             full: dict[str, float | None] = {}
-            types = self.words(turn.types)
+            types = types_text(turn.types)
             for want in turn.wants:
                 claimed += self._claim(turn, want, types, stamp, full)
         stale += sum(change is None for change in changes)
@@ -465,12 +481,17 @@ class SqliteStore(SqlStore):
             self._cursor.execute(self.text("add_ended"), (stamp, queue, self.pack([end[0] for end in ends])))
         return stale
 
-    def settle_now(self, queue: str, done: Sequence[Done]) -> set[int]:
-        stamp, ids = microseconds(self.now()), [item.call.id for item in done]
-        if not self._settle(done, stamp):
-            return set(ids)
-        params = {"ids": self.pack(ids), "now": stamp}
-        return {row["id"] for row in self.rows("settled_here", params, queue)}
+    def settle_and_look(
+        self, by_queue: Mapping[str, Sequence[Done]], looks: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> tuple[set[int], list[list[dict[str, Any]]]]:
+        stamp, settled = microseconds(self.now()), set[int]()
+        for queue, done in by_queue.items():
+            ids = [item.call.id for item in done]
+            if self._settle(done, stamp):
+                found = self.rows("settled_here", {"ids": self.pack(ids), "now": stamp}, queue)
+                ids = [row["id"] for row in found]
+            settled.update(ids)
+        return settled, self.rows_of(looks)
 
     def promote_due(self) -> None:
         """Here a turn has done so before it looks at breakers."""
@@ -576,6 +597,12 @@ class Frame(Struct, frozen=True):
     middle: tuple[Any, ...]
     before_id: tuple[Any, ...]
     after_id: tuple[Any, ...]
+
+
+@lru_cache(maxsize=16)
+def types_text(types: tuple[str, ...]) -> str:
+    """A worker names the same types in every turn, and there may be a thousand."""
+    return encode_json(types).decode()
 
 
 def apsw_statements(text: str) -> Iterator[str]:

@@ -40,6 +40,28 @@ select id from {key} where job_type = :job_type and job_key = :job_key;
 select k.job_type, k.job_key, k.id from unnest(:types::text[], :keys::text[]) p (job_type, job_key)
 join {key} k on k.job_type = p.job_type and k.job_key = p.job_key;
 
+-- name: add_alike
+-- Jobs that differ by key and payload only: one round trip where keys, COPY and a look at the queue would be seven. A job whose key is
+-- taken is left out.
+with asked as materialized (
+  select nextval({job_id_text}) as id, job_key, payload from unnest(:keys::text[], :payloads::text[]) a (job_key, payload)
+  where (select throttler is null and (coalesce(set_limit, declared_limit) < 1 or :throttle_factor::float8 <= coalesce(set_limit, declared_limit))
+    from {queue} where name = :queue)),
+ taken as (insert into {key} (job_type, job_key, id) select :job_type, job_key, id from asked on conflict do nothing returning id),
+ new as (
+  insert into {queue_table} (id, queue, job_type, job_key, create_time, run, priority, throttle_factor, timeout, retries, timeout_named,
+    retries_named, payload, scheduled_run_time, update_time)
+  select id, :queue, :job_type, job_key, t.now, :run, :priority, :throttle_factor, :timeout, :retries, :timeout_named, :retries_named, payload, t.now, t.now
+  from asked, (select coalesce(:now::timestamptz, statement_timestamp()) as now) t where id = any(array(select id from taken))
+  returning id, job_key, create_time),
+ line as (
+  insert into {ready} (queue, major, minor, id, job_type, throttle_factor, ready_time)
+  select :queue, case q.claim_order when 'priority' then :priority::float8 else extract(epoch from new.create_time)::float8 end,
+    case q.claim_order when 'priority' then extract(epoch from new.create_time)::float8 else :priority::float8 end, new.id, :job_type,
+    :throttle_factor, new.create_time
+  from new, {queue} q where q.name = :queue)
+select id, job_key from new order by id;
+
 -- name: copy_jobs
 copy {queue_table} (id, queue, job_type, job_key, create_time, retry_of, run, priority, throttle_factor, timeout, retries, timeout_named, retries_named,
   time_windows, expires_time, payload, scheduled_run_time, update_time) from stdin;

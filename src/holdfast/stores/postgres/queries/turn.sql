@@ -10,7 +10,7 @@ with done as (
   returning j.id),
  noted as (insert into {ended} (end_time, queue, ids)
   select coalesce(:now::timestamptz, statement_timestamp()), :queue, array_agg(id) from done having count(*) > 0)
-select count(*) from done;
+select count(*), coalesce(:now::timestamptz, statement_timestamp()) as now from done;
 
 -- name: end_leases
 delete from {lease} where id = any(:ids::bigint[]);

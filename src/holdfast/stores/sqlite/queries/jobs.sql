@@ -30,6 +30,17 @@ values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?
 insert into {ready} (queue, major, minor, id, job_type, throttle_factor, closes_time, ready_time) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
 on conflict do nothing;
 
+-- name: add_alike
+-- Jobs that differ by key and payload only, as one JSON array: apsw gives the interpreter away for every single one.
+insert into {queue_table} (id, job_type, job_key, create_time, run, priority, throttle_factor, timeout, retries, timeout_named, retries_named,
+  payload, scheduled_run_time, update_time)
+select :first + key, :job_type, value ->> 0, :now, :run, :priority, :throttle_factor, :timeout, :retries, :timeout_named, :retries_named,
+  value ->> 1, :now, :now from json_each(:jobs);
+
+-- name: add_alike_ready
+insert into {ready} (queue, major, minor, id, job_type, throttle_factor, ready_time)
+select :queue, :major, :minor, :first + key, :job_type, :throttle_factor, :now from json_each(:jobs);
+
 -- name: add_waiting
 insert into {waiting} (wake_time, id, queue, closes_time) values (?1, ?2, ?3, ?4) on conflict do nothing;
 
