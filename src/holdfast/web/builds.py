@@ -32,13 +32,13 @@ def list_builds(
     project: Word = None,
     branch: Word = None,
     commit: Word = None,
-    state: FromQuery[BuildState | None] = None,
+    in_state: Annotated[BuildState | None, QueryParameter(name="state")] = None,
     limit: paging.Limit = paging.USUAL,
     cursor: paging.CursorText = None,
 ) -> Shape:
     """Builds, newest first. Listing is not use: it keeps no build in the cache."""
-    belongs = ("builds", project, branch, commit, state)
-    wanted = {"project": project, "branch": branch, "commit": commit, "state": state and state.value}
+    belongs = ("builds", project, branch, commit, in_state)
+    wanted = {"project": project, "branch": branch, "commit": commit, "state": in_state and in_state.value}
     found = projects_of(site).builds(**wanted, before=paging.read(cursor, *belongs), limit=limit + 1)
     more = found[limit - 1].id if len(found) > limit else None
     return paging.page([views.build(build) for build in found[:limit]], paging.write(more, *belongs))
