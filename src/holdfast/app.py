@@ -19,6 +19,8 @@ import msgspec
 from msgspec import UNSET, UnsetType, structs
 
 from holdfast import tracing
+from holdfast.builds.build import JOB_TYPE as BUILD_TYPE
+from holdfast.builds.build import QUEUE as BUILD_QUEUE
 from holdfast.clock import EPOCH, Clock, monotonic, sleep
 from holdfast.compose import Run, Workflow, submission
 from holdfast.declare import JobType, Queue, new_job, number
@@ -56,7 +58,7 @@ from holdfast.stores.open import open_store
 from holdfast.version import VERSION
 from holdfast.worker.around import Around, check_around, traced, wrapped
 from holdfast.worker.handler import LEVELS, Handler
-from holdfast.worker.settings import WorkerSettings
+from holdfast.worker.settings import Chore, WorkerSettings
 from holdfast.workflows.definition import NAME, Definition, nearest, problems
 from holdfast.workflows.partition import Items
 
@@ -124,6 +126,7 @@ class App:
         self._schedules: dict[str, Schedule] = {}
         self._routines: dict[str, Routine] = {}
         self._arounds: list[Around] = []
+        self.chores: list[Chore] = []  # what its workers do with every sweep
         self._lock = threading.RLock()
         self._store: Store | None = None
         self._pid = 0
@@ -640,6 +643,8 @@ class App:
         if old.job_type.startswith(routines.PREFIX) and old.job_key is not None:
             name = old.job_type.removeprefix(routines.PREFIX)
             raise Conflict(f"Job {old.id} is a turn of routine `{name}`, which goes on by itself; it is not retried.")
+        if (old.queue, old.job_type) == (BUILD_QUEUE, BUILD_TYPE):
+            raise Conflict(f"Job {old.id} is of a build; retry that: `holdfast builds retry {old.payload['build']}`.")
         names = ("job_type", "job_key", "priority", "timeout", "throttle_factor", "retries", "time_windows")
         declared = self.store.types().get(old.job_type)
         text = payloads.dump(old.payload, what="payload", limit=max(self.payload_limit, payloads.MAX_BYTES))
@@ -821,7 +826,7 @@ class App:
     def worker(self, **settings: Any) -> Worker:
         """A worker in the background: `with app.worker(concurrency=8): …`."""
         self.store.pulse()
-        return new_worker(self.store, self.handlers, self._settings(settings), self.clock, VERSION)
+        return new_worker(self.store, self.handlers, self._settings(settings), self.clock, VERSION, self.chores)
 
     def run_worker(self, **settings: Any) -> None:
         """Work until a signal ends it: SIGTERM or SIGINT asks, a second one hurries (C5)."""
@@ -845,7 +850,9 @@ class App:
     def run_until_idle(self, *, max_jobs: int = 100_000) -> int:
         """Run everything that is due, one job at a time; the number of attempts."""
         _check_count(max_jobs, "max_jobs")
-        worker = new_worker(self.store, self.handlers, self._settings({"concurrency": 1}), self.clock, VERSION)
+        worker = new_worker(
+            self.store, self.handlers, self._settings({"concurrency": 1}), self.clock, VERSION, self.chores
+        )
         return worker.run_until_idle(max_jobs)
 
     def _settings(self, given: Mapping[str, Any]) -> WorkerSettings:

@@ -3,7 +3,7 @@
 Imports stand inside the functions here, and only here and where a database's driver is chosen.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
@@ -13,7 +13,7 @@ from holdfast.jobs.facts import Facts
 from holdfast.jobs.reasons import Explanation
 from holdfast.stores.contract import RunRow, Store
 from holdfast.worker.handler import Handler
-from holdfast.worker.settings import WorkerSettings
+from holdfast.worker.settings import Chore, WorkerSettings
 from holdfast.workflows.definition import Definition
 from holdfast.workflows.reasons import StepExplanation
 
@@ -53,11 +53,16 @@ class Worker(Protocol):
 
 
 def new_worker(
-    store: Store, handlers: Mapping[str, Handler], settings: WorkerSettings, clock: Clock, version: str
+    store: Store,
+    handlers: Mapping[str, Handler],
+    settings: WorkerSettings,
+    clock: Clock,
+    version: str,
+    chores: Sequence[Chore] = (),
 ) -> Worker:
     from holdfast.worker.worker import Worker as RealWorker
 
-    return RealWorker(store, handlers, settings, clock, version)
+    return RealWorker(store, handlers, settings, clock, version, chores)
 
 
 def run_until_signal(worker: Worker) -> None:

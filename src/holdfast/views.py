@@ -5,13 +5,14 @@
 - Rows of a store come in as structs: their types stand in a higher layer.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from holdfast.builds.build import Build
 from holdfast.jobs.job import Attempt, Job, LogLine, Move, Situation
 from holdfast.jobs.reasons import Explanation
 from holdfast.jobs.schedules import Schedule
@@ -144,6 +145,30 @@ TYPE = (
     "labels",
     "secrets",
 )
+BUILD = (
+    "id",
+    "job_id",
+    "project",
+    "commit",
+    "branch",
+    "tag",
+    "pull_request",
+    "forge",
+    "trusted",
+    "title",
+    "author",
+    "build_state",
+    "outcome",
+    "error",
+    "attempt",
+    "start_time",
+    "end_time",
+    "use_time",
+    "create_time",
+    "update_time",
+)
+BUILD_STEP = ("name", "state", "start_time", "end_time", "hidden", "reason", "log_start", "log_end")
+OUTPUT = ("name", "size", "step")
 WORKER = (
     "id",
     "name",
@@ -323,3 +348,17 @@ def hold(value: Struct) -> Shape:
 def run_step(step: Any) -> Shape:
     """A step of a run, with its tasks in numbers."""
     return _shape(step.counts, STEP) | _shape(step, STEP_TIMES)
+
+
+def build(value: Build) -> Shape:
+    """A build, with the state of each of its steps by name."""
+    return _shape(value, BUILD) | {"steps": {step.name: step.state for step in value.steps}}
+
+
+def build_page(value: Build, outputs: Sequence[Struct]) -> Shape:
+    """A build with everything about its steps, and its outputs."""
+    details = {
+        "step_details": [_shape(step, BUILD_STEP) for step in value.steps],
+        "outputs": [_shape(each, OUTPUT) for each in outputs],
+    }
+    return build(value) | details

@@ -1,10 +1,14 @@
-"""A repository and a folder for each test."""
+"""A repository and a folder for each test, and programs that build."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from holdfast import App
 from tests.builds.making import Repository
+from tests.builds.yard import Yard
 
 
 @pytest.fixture
@@ -16,3 +20,15 @@ def repository(tmp_path: Path) -> Repository:
 def folder(tmp_path: Path) -> Path:
     """Where a build is performed; it is not there yet."""
     return tmp_path / "builds" / "7"
+
+
+@pytest.fixture
+def yard(app: Callable[..., App], tmp_path: Path, repository: Repository) -> Callable[..., Yard]:
+    """Makes programs that build; each call is another process on the same database and folder."""
+
+    def make(**settings: Any) -> Yard:
+        root = tmp_path / "yard"
+        root.mkdir(exist_ok=True)
+        return Yard(app(), root, repository, **settings)
+
+    return make

@@ -251,7 +251,7 @@ class TestAbortAndRetry:
     def test_a_retry_is_a_new_job(self, store: Store, builder: WorkerByHand) -> None:
         build = ask(store).build
         finish(store, builder)
-        again = store.retry_build(build.id, 600, False, "somebody")
+        again = store.retry_build(build.id, "somebody")
         assert (again.left, again.build.build_state) == (build.job_id, BuildState.RECEIVED)
         assert again.build.job_id > build.job_id
 
@@ -259,7 +259,7 @@ class TestAbortAndRetry:
         build = ask(store).build
         for told in ("Freshly received", "Building"):
             with pytest.raises(Conflict, match=told):
-                store.retry_build(build.id, 600, False, "somebody")
+                store.retry_build(build.id, "somebody")
             if told == "Freshly received":
                 begin(store, builder)
         assert store.build(build.id, 1).job_id == build.job_id
@@ -269,7 +269,7 @@ class TestAbortAndRetry:
             with pytest.raises(NotFound, match=f"build {missing}"):
                 store.build(missing, 1)
         with pytest.raises(NotFound):
-            store.retry_build(5, 600, False, "somebody")
+            store.retry_build(5, "somebody")
 
 
 @pytest.mark.claim("B3", "J5")
@@ -323,6 +323,38 @@ def test_an_archived_job_still_tells_of_its_build(store: Store, builder: WorkerB
     store.archive(50)
     assert store.get(store.build(build, 1).job_id).archived
     assert (state(store, build), store.build(build, 1).outcome) == (BuildState.CACHED, "success")
+
+
+@pytest.mark.claim("E4")
+class TestArchive:
+    def archived(self, store: Store, *jobs: int) -> list[bool]:
+        while store.archive(50):
+            pass
+        return [store.get(job).archived for job in jobs]
+
+    def test_the_jobs_of_a_build_go_together(self, store: Store, builder: WorkerByHand, clock: MovableClock) -> None:
+        build = ask(store).build
+        finish(store, builder, "error")
+        clock.advance(40 * 86400)
+        again = ask(store).build
+        assert self.archived(store, build.job_id, again.job_id) == [False, False], "it is built again"
+        finish(store, builder)
+        assert self.archived(store, build.job_id, again.job_id) == [False, False], "it has just ended"
+        clock.advance(100)
+        assert self.archived(store, build.job_id, again.job_id) == [True, True]
+        assert store.build(build.id, 1).outcome == "success"
+
+    def test_the_jobs_of_a_build_that_is_forgotten_go_too(
+        self, store: Store, builder: WorkerByHand, clock: MovableClock
+    ) -> None:
+        build = ask(store).build
+        finish(store, builder, "error")
+        again = ask(store).build
+        finish(store, builder)
+        clock.advance(40)
+        assert store.drop_build(build.id, again.job_id)
+        clock.advance(40)
+        assert self.archived(store, build.job_id, again.job_id) == [True, True]
 
 
 def test_builds_that_nobody_looks_into_are_forgotten(store: Store, builder: WorkerByHand, clock: MovableClock) -> None:

@@ -22,6 +22,10 @@ PAIRS = {
     shapes.ScheduleShape: (*views.SCHEDULE, *views.SCHEDULE_STORED),
     shapes.FiringShape: views.FIRING,
     shapes.WorkerShape: (*views.WORKER, "jobs"),
+    shapes.BuildShape: (*views.BUILD, "steps"),
+    shapes.BuildPageShape: (*views.BUILD, "steps", "step_details", "outputs"),
+    shapes.BuildStepShape: views.BUILD_STEP,
+    shapes.OutputShape: views.OUTPUT,
 }
 
 

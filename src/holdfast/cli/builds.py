@@ -1,15 +1,63 @@
-"""`holdfast builds`: builds of commits."""
+"""`holdfast builds`: look at builds, read their logs, end them, build them again; or build a working copy on the spot."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli.command import Call, noun
+from holdfast import views
+from holdfast.builds.build import BuildState
+from holdfast.cli.command import Call, Function, noun
+from holdfast.cli.output import say, say_json
+
+BuildId = Annotated[int, typer.Argument(metavar="BUILD", help="The build's id.", show_default=False)]
 
 
 def add_to(root: typer.Typer) -> None:
-    noun(root, "builds", "Builds: run the build file of a working copy.", {"run": run})
+    verbs: dict[str, Function] = {"list": list_, "show": show, "run": run, "abort": abort, "retry": retry, "log": log}
+    noun(
+        root,
+        "builds",
+        "Builds: look at them, read their logs, end them, build them again; or build a working copy on the spot.",
+        verbs,
+    )
+
+
+def list_(
+    call: Call,
+    project: Annotated[str | None, typer.Option(help="Only builds of this project.")] = None,
+    branch: Annotated[str | None, typer.Option(help="Only builds of this branch.")] = None,
+    state: Annotated[BuildState | None, typer.Option(help="Only builds in this state.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many.")] = 50,
+) -> None:
+    """Builds, the newest first. Looking at the list is not use: it keeps no build in the cache."""
+    from holdfast.cli import build_page, instance, tables
+    from holdfast.cli.projects import looking_at
+
+    with instance.existing(call.settings()) as app:
+        projects = looking_at(call, app)
+        wanted = {"project": project, "branch": branch, "state": state and state.value, "limit": limit}
+        found = projects.builds(**wanted)
+    if call.json:
+        say_json([views.build(build) for build in found])
+    else:
+        tables.show(build_page.listed(found), empty="There are no such builds.")
+
+
+def show(call: Call, build: BuildId) -> None:
+    """One build with its steps and outputs."""
+    from holdfast.cli import build_page, instance, tables
+    from holdfast.cli.projects import looking_at
+
+    with instance.existing(call.settings()) as app:
+        projects = looking_at(call, app)
+        found = projects.use(build)
+        result, now = projects.result(found), app.store.now()
+    outputs = () if result is None else result.outputs
+    if call.json:
+        say_json(views.build_page(found, outputs))
+    else:
+        tables.show(*build_page.blocks(found, outputs, now))
 
 
 def run(
@@ -44,3 +92,43 @@ def run(
         on_the_spot.show_steps(asked, call.json)
     else:
         raise typer.Exit(on_the_spot.build(asked, call.json, outputs))
+
+
+def abort(call: Call, build: BuildId) -> None:
+    """End a build that waits or runs."""
+    from holdfast.cli import instance
+    from holdfast.cli.projects import looking_at
+
+    with instance.existing(call.settings()) as app:
+        found = looking_at(call, app).abort(build, actor=instance.actor())
+    _tell(call, found, "is over" if not found.active else "is told to end")
+
+
+def retry(call: Call, build: BuildId) -> None:
+    """Build a completed build again, from the beginning."""
+    from holdfast.cli import instance
+    from holdfast.cli.projects import looking_at
+
+    with instance.existing(call.settings()) as app:
+        found = looking_at(call, app).retry(build, actor=instance.actor())
+    _tell(call, found, f"is built again by job {found.job_id}")
+
+
+def log(
+    call: Call,
+    build: BuildId,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the build is over.")] = False,
+) -> None:
+    """The log of a build, colours included."""
+    from holdfast.cli import build_page, instance
+    from holdfast.cli.projects import looking_at
+
+    with instance.existing(call.settings()) as app:
+        build_page.pour(looking_at(call, app), build, follow, call.json)
+
+
+def _tell(call: Call, build: Any, said: str) -> None:
+    if call.json:
+        say_json(views.build(build))
+    else:
+        say(f"{build.words} {said}.")

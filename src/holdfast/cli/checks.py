@@ -7,10 +7,12 @@ import platform
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from pathlib import Path
 
 from msgspec import Struct
 
-from holdfast.cli import instance
+from holdfast.builds.project import BuildSettings
+from holdfast.cli import instance, project_checks
 from holdfast.cli.version import installed
 from holdfast.config import Settings, without_password
 from holdfast.errors import Unavailable
@@ -33,10 +35,12 @@ class Check(Struct, frozen=True):
     detail: str
 
 
-def run(settings: Settings) -> Iterator[Check]:
+def run(settings: Settings, builds: tuple[BuildSettings, Path] | None = None) -> Iterator[Check]:
     """The checks. `NotFound` and `Invalid` if there is no instance to look at, or several."""
     yield Check("Holdfast", True, installed())
     yield Check("Python", sys.version_info >= OLDEST_PYTHON, platform.python_version())
+    if builds is not None:
+        yield from (Check(*answer) for answer in project_checks.checks(*builds))
     url = without_password(instance.database(settings))
     try:
         name = instance.choose(settings)

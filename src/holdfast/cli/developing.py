@@ -18,6 +18,7 @@ from typing import Any
 from holdfast.cli import serving
 from holdfast.cli.command import Call
 from holdfast.cli.output import complain, say, say_json
+from holdfast.cli.projects import app_for
 from holdfast.cli.working import wanted_of
 from holdfast.clock import sleep
 from holdfast.config import Settings, locate
@@ -42,7 +43,7 @@ def serve_and_work(call: Call, settings: Settings, target: str, first: bool) -> 
     """The server and a worker, in this process, until a signal."""
     threading.Thread(target=_end_with_the_watcher, name="holdfast-dev", daemon=True).start()
     serving.log_to_standard_error()
-    app = serving.served(call, settings, target)
+    app, projects = app_for(call, settings, target)
     worker = app.worker_for_ever(**wanted_of(app, settings, target))
     serving.refuse_open_door(app, settings)
     with serving.listening(settings) as listener:
@@ -50,7 +51,7 @@ def serve_and_work(call: Call, settings: Settings, target: str, first: bool) -> 
             serving.tell(call, app, listener)
         worker.start()
         try:
-            serving.run(create(app, hosts=serving.hosts(settings)), listener)
+            serving.run(create(app, hosts=serving.hosts(settings), projects=projects), listener)
         finally:
             worker.stop()
             worker.stopped(STOPS_WITHIN)

@@ -13,8 +13,9 @@ def add_to(root: typer.Typer) -> None:
 def doctor(call: Call) -> None:
     """Check the database, the instance and its workers. Exit code 1 if something is wrong."""
     from holdfast.cli import checks
+    from holdfast.cli.projects import settings_of
 
-    found = list(checks.run(call.settings()))
+    found = list(checks.run(call.settings(), settings_of(call)))
     if call.json:
         say_json([{"name": check.name, "ok": check.ok, "detail": check.detail} for check in found])
     else:

@@ -10,10 +10,9 @@ import uvicorn
 from litestar.types import ASGIApp
 
 from holdfast.app import App
-from holdfast.cli import instance
 from holdfast.cli.command import Call
-from holdfast.cli.module import import_app
 from holdfast.cli.output import say, say_json
+from holdfast.cli.projects import app_for
 from holdfast.config import Settings
 from holdfast.errors import Invalid, Unavailable
 from holdfast.web import auth
@@ -28,25 +27,18 @@ FORM = "%(asctime)s %(levelname)-7s %(message)s"
 def serve(call: Call, settings: Settings, target: str) -> None:
     """Serve until a signal."""
     log_to_standard_error()
-    app = served(call, settings, target)
+    app, projects = app_for(call, settings, target)
     app.wait_for_store()
     refuse_open_door(app, settings)
     with listening(settings) as listener:
         tell(call, app, listener)
-        run(create(app, hosts=hosts(settings)), listener)
+        run(create(app, hosts=hosts(settings), projects=projects), listener)
     app.close()
 
 
 def log_to_standard_error() -> None:
     """Unless the user's module has set up a log of its own."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=FORM)
-
-
-def served(call: Call, settings: Settings, target: str) -> App:
-    """The app of the module; without one, the instance as it is stored, or a new one."""
-    if target:
-        return import_app(call, settings, target)
-    return instance.named(settings, instance.choose(settings, sets_up=True))
 
 
 def refuse_open_door(app: App, settings: Settings) -> None:

@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.command import Call, command
-from holdfast.errors import Invalid
 
 
 def add_to(root: typer.Typer) -> None:
@@ -15,7 +14,12 @@ def add_to(root: typer.Typer) -> None:
 def worker(
     call: Call,
     module: Annotated[
-        str, typer.Argument(metavar="MODULE:APP", help="The app with the handlers.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="[MODULE:APP]",
+            help="The app with the handlers; without one only what the settings build.",
+            show_default=False,
+        ),
     ] = "",
     queues: Annotated[list[str] | None, typer.Option(help="Only these queues; repeat it, or use commas.")] = None,
     concurrency: Annotated[int | None, typer.Option(help="Most jobs at once in a process.")] = None,
@@ -36,10 +40,6 @@ def worker(
     """Run jobs until SIGTERM or Ctrl-C. A second one hurries it."""
     from holdfast.cli import working
 
-    if not module:
-        raise Invalid(
-            "A worker runs the handlers of your code. Name the app that has them: `holdfast worker shop:app`."
-        )
     flags = {"worker_queues": queues or None, "worker_labels": labels or None, "worker_concurrency": concurrency}
     flags |= {"worker_duties": duties or None}
     settings = call.settings(**flags, worker_processes=processes, worker_grace=grace, worker_log_level=log_level)

@@ -9,8 +9,8 @@ from typing import Any
 
 from holdfast.app import App
 from holdfast.cli.command import Call
-from holdfast.cli.module import import_app
 from holdfast.cli.output import say, say_json
+from holdfast.cli.projects import app_for, settings_of
 from holdfast.config import Settings
 from holdfast.errors import Invalid
 from holdfast.on_demand import Worker
@@ -24,7 +24,7 @@ FORM = "%(asctime)s %(levelname)-7s %(message)s"
 
 def work(call: Call, settings: Settings, target: str, name: str, verbose: bool) -> int:
     """Work until told to stop; the exit code."""
-    app = import_app(call, settings, target)
+    app = _app(call, settings, target)
     _log_to_standard_error(verbose)
     wanted = _wanted(app, settings, target)
     processes = settings.worker_processes or 1
@@ -35,6 +35,16 @@ def work(call: Call, settings: Settings, target: str, name: str, verbose: bool) 
     app.close()  # processes must not share a connection
     names = [name and f"{name}-{index}" for index in range(processes)]
     return run_processes(processes, lambda at: _serve(call, app, wanted, names[at]), grace=wanted.grace, log=logger)
+
+
+def _app(call: Call, settings: Settings, target: str) -> App:
+    """The app of a module, with what the settings build; or only that."""
+    if not target and settings_of(call) is None:
+        raise Invalid(
+            "A worker runs the handlers of your code. Name the app that has them: `holdfast worker shop:app`. To build what a "
+            "settings file names: `holdfast worker --config holdfast.toml`."
+        )
+    return app_for(call, settings, target)[0]
 
 
 def _log_to_standard_error(verbose: bool) -> None:

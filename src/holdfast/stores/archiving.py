@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from holdfast.builds.build import QUEUE as BUILDS
 from holdfast.clock import Clock
 from holdfast.jobs.job import Attempt, Job
 from holdfast.stores.contract import ArchivePage
@@ -42,7 +43,8 @@ class Archiving(Scheduling):
         """How many moved, and whether there may be more."""
         moved, ended = 0, self.rows("old_ended", {"before": before, "limit": BATCH})
         for row in ended:
-            params = {"ids": row["ids"], "now": self.time(now), "before": before}
+            ids = self._with_their_builds(self.unpack(row["ids"])) if row["queue"] == BUILDS else row["ids"]
+            params = {"ids": ids, "now": self.time(now), "before": before}
             self.make_room_in_archive(self._known(row["end_time"]))
             moved += self.run("to_archive", params, row["queue"])
             self.run("drop_archived", params, row["queue"])
@@ -51,6 +53,13 @@ class Archiving(Scheduling):
             if moved >= limit:
                 break
         return moved, bool(ended)
+
+    def _with_their_builds(self, ids: Sequence[int]) -> Any:
+        """The jobs of a build go together, when its current one goes (E4)."""
+        lot = self.rows("jobs_with_builds", {"ids": self.pack(ids)}, BUILDS)
+        for row in lot:
+            self.make_room_in_archive(self._known(row["end_time"]))
+        return self.pack([row["id"] for row in lot])
 
     @abstractmethod
     def make_room_in_archive(self, end_time: datetime) -> None:

@@ -232,7 +232,7 @@ class Building(Running):
                 raise Conflict(f"{found.words} is over (`{found.build_state}`): it cannot be aborted.")
             return self.abort(found.job_id, actor)
 
-    def retry_build(self, build: int, timeout: float | None, tells: bool, actor: str) -> Received:
+    def retry_build(self, build: int, actor: str) -> Received:
         """A new job for a completed build (B3)."""
         with self.work():
             for row in self.rows("lock_build_by_id", {"id": build}):
@@ -241,11 +241,10 @@ class Building(Running):
                     raise Conflict(
                         f"{found.words} is `{found.build_state}`; only a completed build is retried. Abort it first, or wait for it."
                     )
-                self._give_job(row, timeout, before)
+                self._give_job(row, before.timeout, before)
                 self._audit(actor, "retry", job=before.id, queue=QUEUE, detail=f"build {build}")
                 found = self._one_build({"id": build})
-                if tells:
-                    self._tell(build, first_words(found, "again"))
+                self._tell_if_wanted([row], first_words(found, "again"))
                 return Received(found, "again", (), before.id)
             raise NotFound(f"There is no build {build} in instance `{self.instance}`.")
 
@@ -278,7 +277,10 @@ class Building(Running):
     def drop_build(self, build: int, job: int) -> bool:
         """Forget a completed build; False if it has gone on meanwhile."""
         with self.work():
-            return self.run("drop_build", {"id": build, "job": job}) > 0
+            gone = self.rows("drop_build", {"id": build, "job": job})
+            for row in gone:
+                self.run("note_old_jobs", {"job_key": job_key(row["project"], row["commit_id"])}, QUEUE)
+            return bool(gone)
 
     def forget_deliveries(self, older_than: float) -> None:
         with self.work():

@@ -15,8 +15,24 @@ from litestar.di import Provide
 from litestar.types import ASGIApp
 
 from holdfast.app import App
+from holdfast.projects import Projects
 from holdfast.version import VERSION
-from holdfast.web import auth, document, events, health, jobs, metrics, problems, queues, schedules, workers, workflows
+from holdfast.web import (
+    auth,
+    badges,
+    builds,
+    document,
+    events,
+    health,
+    hooks,
+    jobs,
+    metrics,
+    problems,
+    queues,
+    schedules,
+    workers,
+    workflows,
+)
 from holdfast.web.bodies import StrictRequest, refuse_unknown
 from holdfast.web.callers import Caller, caller_of
 from holdfast.web.gate import Gate
@@ -29,17 +45,18 @@ API: list[Router] = [
     workflows.router,
     schedules.router,
     workers.router,
+    builds.router,
     events.router,
     document.router,
 ]  # under /api/v1
-OUTSIDE: list[Router] = [health.router, metrics.router, auth.router]  # hooks and badges too
+OUTSIDE: list[Router] = [health.router, metrics.router, auth.router, hooks.router, badges.router]
 PAGES: list[Router] = [pages.router]  # the dashboard
 ROOM_AROUND_A_PAYLOAD = 1 << 20  # bytes
 
 
-def create(app: App, *, hosts: Sequence[str] = ()) -> ASGIApp:
+def create(app: App, *, hosts: Sequence[str] = (), projects: Projects | None = None) -> ASGIApp:
     """The application. `hosts` are the names it may be called by besides `localhost` and addresses; `*` is any."""
-    site = Site(app)
+    site = Site(app, projects)
     api = Router("/api/v1", route_handlers=API, before_request=refuse_unknown)
     litestar = Litestar(
         [api, *OUTSIDE, *PAGES],
@@ -52,6 +69,7 @@ def create(app: App, *, hosts: Sequence[str] = ()) -> ASGIApp:
         exception_handlers={Exception: problems.answer},
         openapi_config=document.config(VERSION),
         request_max_body_size=app.payload_limit + ROOM_AROUND_A_PAYLOAD,
+        on_startup=[site.start],
         on_shutdown=[site.live.close, site.close],
         signature_types=[Site, Caller],
         logging_config=None,

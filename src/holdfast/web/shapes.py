@@ -8,6 +8,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from msgspec import Meta, Struct
 
+from holdfast.builds.build import BuildState
 from holdfast.jobs.job import AttemptEnd, Outcome, Situation, State
 from holdfast.web.paging import Complete, Cursor
 from holdfast.workflows.states import StepState, WorkflowState
@@ -299,3 +300,57 @@ class WorkerShape(Struct):
     beat_time: datetime
     stopping: bool
     jobs: Annotated[int, Meta(description="In its hands now.")]
+
+
+class BuildShape(Struct):
+    """A build of a commit."""
+
+    id: Id
+    job_id: Annotated[int, Meta(description="Its current job.")]
+    project: Annotated[str, Meta(examples=["demo"])]
+    commit: Annotated[str, Meta(description="Its whole name, in hexadecimal digits.")]
+    branch: str | None
+    tag: str | None
+    pull_request: int | None
+    forge: str
+    trusted: Annotated[bool, Meta(description="The commit is in the repository itself: it may see the secrets.")]
+    title: str
+    author: str
+    build_state: BuildState
+    outcome: Annotated[Outcome | None, Meta(description="Null until the build is completed.")]
+    error: ErrorShape | None
+    attempt: int
+    start_time: datetime | None
+    end_time: datetime | None
+    use_time: Annotated[datetime, Meta(description="When somebody last looked into it.")]
+    create_time: datetime
+    update_time: datetime
+    steps: Annotated[dict[str, StepState], Meta(description="The state of each step.")]
+
+
+class BuildStepShape(Struct):
+    """A step of a build."""
+
+    name: str
+    state: StepState
+    start_time: datetime | None
+    end_time: datetime | None
+    hidden: bool
+    reason: str | None
+    log_start: Annotated[int | None, Meta(description="Bytes of the log before what it said.")]
+    log_end: int | None
+
+
+class OutputShape(Struct):
+    """A file that a build made."""
+
+    name: str
+    size: int
+    step: str
+
+
+class BuildPageShape(BuildShape):
+    """A build with everything about its steps, and its outputs."""
+
+    step_details: list[BuildStepShape]
+    outputs: list[OutputShape]

@@ -4,6 +4,7 @@ Writing goes through the app, whose enqueues share a commit. Reading borrows one
 a long list holds nobody up.
 """
 
+import logging
 import queue
 import threading
 from collections.abc import Iterator
@@ -12,22 +13,31 @@ from contextlib import contextmanager
 from litestar.di import NamedDependency
 
 from holdfast.app import App
+from holdfast.projects import Projects
 from holdfast.stores.contract import Store
 from holdfast.web.duty import ServeDuty
 from holdfast.web.live import Live
+from holdfast.web.tails import Tails
 from holdfast.web.trend import Trend
 
+logger = logging.getLogger("holdfast.web")
 READERS = 4
+TEND_EVERY = 1.0  # seconds
+CLOSE_WITHIN = 2.0  # seconds
 
 
 class Site:
     """One app as it is served."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, projects: Projects | None = None) -> None:
         self.app = app
         self.live = Live(app)
         self.trend = Trend()
         self.duty = ServeDuty(app)
+        self.projects = projects  # None: nothing is built here
+        self.tails = Tails()
+        self._closing = threading.Event()
+        self._tending: threading.Thread | None = None
         self._free: queue.LifoQueue[Store] = queue.LifoQueue()
         self._room = threading.Semaphore(READERS)
 
@@ -44,8 +54,27 @@ class Site:
             finally:
                 self._free.put(store)
 
+    def start(self) -> None:
+        """Look after the folders of builds, also where no worker does."""
+        if self.projects is not None:
+            self._tending = threading.Thread(target=self._tend, args=(self.projects,), daemon=True)
+            self._tending.start()
+
+    def _tend(self, projects: Projects) -> None:
+        store = self.app.store.another(self.app.patience)
+        while not self._closing.is_set():
+            try:
+                projects.sweep(store)
+            except Exception:
+                logger.exception("The folders of builds could not be swept.")
+            self._closing.wait(TEND_EVERY)
+        store.close()
+
     def close(self) -> None:
-        """Give the readers' connections back."""
+        """Give the connections back."""
+        self._closing.set()
+        if self._tending is not None:
+            self._tending.join(CLOSE_WITHIN)
         while True:
             try:
                 self._free.get_nowait().close()

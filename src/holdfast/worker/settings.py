@@ -1,9 +1,13 @@
 """How a worker is to behave."""
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from holdfast.jobs.placement import DUTIES
+from holdfast.stores.contract import Store
 
+Chore = Callable[[Store, bool], None]  # done with every sweep; whether everything is to be done now
 FAREWELL = 2.0  # seconds to wait for the database when leaving
 
 

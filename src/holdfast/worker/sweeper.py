@@ -17,7 +17,7 @@ from holdfast.errors import Unavailable
 from holdfast.jobs.states import ABORT_PATIENCE
 from holdfast.stores.contract import Store, WorkerRow
 from holdfast.worker import lockfile
-from holdfast.worker.settings import FAREWELL, WorkerSettings
+from holdfast.worker.settings import FAREWELL, Chore, WorkerSettings
 
 logger = logging.getLogger("holdfast.sweeper")
 SLICE = 20_000  # ids looked at in one search for forgotten jobs
@@ -83,8 +83,10 @@ class Sweeper(threading.Thread):
         types: Sequence[str],
         missed: Callable[[], None],
         on_duty: Callable[[], bool] = lambda: True,
+        chores: Sequence[Chore] = (),
     ) -> None:
         super().__init__(name="holdfast-sweeper", daemon=True)
+        self._chores = chores
         self.store = store
         self._settings = settings
         self._own_id = own_id
@@ -151,6 +153,8 @@ class Sweeper(threading.Thread):
             "restore", 1.0 if rest_of_slices else self._settings.forgotten_after / 2, self.restore, everything
         )
         self._now_and_then("archive", ARCHIVE_EVERY, self.archive, everything)
+        for chore in self._chores:
+            chore(self.store, everything)
         rest = QUICK if self.store.lock_path() else min(self._settings.heartbeat, self._settings.lost_after / 4)
         if shut or not self._next["park"]:
             rest = SOON

@@ -42,7 +42,7 @@ from holdfast.worker.runners import Runner
 from holdfast.worker.runs import RunMemory
 from holdfast.worker.scheduler import Scheduler, tell
 from holdfast.worker.scribe import Scribe
-from holdfast.worker.settings import FAREWELL, WorkerSettings
+from holdfast.worker.settings import FAREWELL, Chore, WorkerSettings
 from holdfast.worker.sweeper import Sweeper
 from holdfast.worker.threads import ThreadRunner
 
@@ -55,9 +55,16 @@ class Worker:
     """One worker process's worth of work: `start`, then `stop`."""
 
     def __init__(
-        self, store: Store, handlers: Mapping[str, Handler], settings: WorkerSettings, clock: Clock, version: str
+        self,
+        store: Store,
+        handlers: Mapping[str, Handler],
+        settings: WorkerSettings,
+        clock: Clock,
+        version: str,
+        chores: Sequence[Chore] = (),
     ) -> None:
         self.settings = settings
+        self._chores = chores
         self.clock = clock
         handlers = {name: handler for name, handler in handlers.items() if set(handler.labels) <= set(settings.labels)}
         self.types = tuple(sorted(handlers))
@@ -405,6 +412,7 @@ class Worker:
             self.types,
             self._missed,
             lambda: "sweep" in self.duties,
+            self._chores,
         )
 
     # One job at a time

@@ -47,6 +47,7 @@ class Place(Struct, frozen=True, kw_only=True):
     echo: int | None = None  # a descriptor that gets the log too
     colours: bool = True
     step: str | None = None  # only this one, and what it comes after
+    begun: Callable[[], None] = lambda: None  # called when its folder is there
 
 
 class Stop:
@@ -100,6 +101,7 @@ class Build:
         """Perform it; None if its worker stops, so that another will. Raises only what the folder itself refuses."""
         with folders.opened(self._path) as folder:
             self._folder, self._log = folder, folder.log()
+            self._tell_begun()
             self._source = self._place.source or folder.work / "source"
             self._outputs = Outputs(folder, self._source, self._order.limits, self._stop.check)
             try:
@@ -341,6 +343,12 @@ class Build:
             )
         except Exception:
             logger.exception("Step %s of a build of %s: nobody could be told.", step.name, self._order.project)
+
+    def _tell_begun(self) -> None:
+        try:
+            self._place.begun()
+        except Exception:
+            logger.exception("A build of %s begins: nobody could be told.", self._order.project)
 
     def _log_size(self) -> int:
         return os.fstat(self._log).st_size

@@ -6,10 +6,10 @@ on conflict (project, commit_id) do nothing returning id;
 
 -- name: lock_build
 -- Who changes a build has it alone until it commits.
-select id, project, commit_id, job from {build} where project = :project and commit_id = :commit;
+select id, project, commit_id, tells, job from {build} where project = :project and commit_id = :commit;
 
 -- name: lock_build_by_id
-select id, project, commit_id, job from {build} where id = :id;
+select id, project, commit_id, tells, job from {build} where id = :id;
 
 -- name: ask_build_again
 -- It was asked for once more: what is said now counts, what is not said stays.
@@ -94,7 +94,7 @@ select b.id, b.job from {build} b where b.completed and b.use_time < :before
 order by b.use_time limit :limit;
 
 -- name: drop_build
-delete from {build} where id = :id and job = :job and completed;
+delete from {build} where id = :id and job = :job and completed returning project, commit_id;
 
 -- name: add_delivery
 -- Answers nothing if it has come before.
@@ -125,3 +125,13 @@ delete from {status} where create_time < :before;
 -- The forge has still to be told of them, and nobody is about to.
 select distinct s.build from {status} s
 where not exists (select 1 from {key} k where k.job_type = 'build_status' and k.job_key = cast(s.build as text)) limit :limit;
+
+-- name: jobs_with_builds
+-- Of these jobs those that no build has any more, or has now: with them go the jobs that a build had before.
+select j.id, j.end_time from {queue_table} j left join {build} b on j.job_key = b.project || ':' || b.commit_id and j.job_type = 'build'
+where j.state = 'final' and ((b.id is null and j.id in (select value from json_each(:ids))) or b.job in (select value from json_each(:ids)));
+
+-- name: note_old_jobs
+-- The jobs of a build that is forgotten may go when their time comes.
+insert into {ended} (end_time, queue, ids)
+select end_time, 'builds', json_array(id) from {queue_table} where job_type = 'build' and job_key = :job_key and state = 'final';

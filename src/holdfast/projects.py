@@ -1,0 +1,425 @@
+"""The builds of an app: its projects, the handlers that build them and tell their forges, and what is done about their folders.
+
+- What is built and from where stands in the settings; every process that has them declares the same queue and types.
+- `<folder>/<job_id>` belongs to the build's current job. All processes that build, serve or sweep share the folder.
+- CACHED is kept here: what `completed` says of the builds that were used last (B2).
+"""
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from msgspec import structs
+
+from holdfast.app import App
+from holdfast.builds.build import (
+    COMPLETED,
+    JOB_TYPE,
+    LOG,
+    QUEUE,
+    STATUS_QUEUE,
+    STATUS_TYPE,
+    Build,
+    BuildState,
+    BuildStep,
+    Telling,
+    last_words,
+    step_words,
+)
+from holdfast.builds.forges import Ended, Ignored, Ping, Wanted
+from holdfast.builds.order import BuildOrder
+from holdfast.builds.project import BuildSettings, Project, Secret, decide
+from holdfast.builds.result import BuildResult, StepChange
+from holdfast.builds.statuses import message
+from holdfast.builds.webhooks import Delivery
+from holdfast.errors import NotFound
+from holdfast.jobs.outcome import Retry
+from holdfast.jobs.retry import Exponential
+from holdfast.stores.contract import BuildFilter, EndedBuild, NewBuild, Received, Store
+from holdfast.worker import builder
+from holdfast.worker.building.folder import remove, remove_leftovers
+from holdfast.worker.building.performance import Place
+from holdfast.worker.forge import Unheard, send
+from holdfast.worker.handler import current_job
+from holdfast.workflows.definition import nearest
+from holdfast.workflows.states import STEP_STATES, StepState
+
+logger = logging.getLogger("holdfast.builds")
+PURGE_EVERY = 60.0  # seconds
+REMEMBERED = 30 * 86400.0  # seconds for which a delivery is not taken twice
+LEFTOVER = 3600.0  # seconds after which what a killed builder left beside its folder is removed
+TOGETHER = 1000  # folders asked about at once
+LATEST = 20  # builds of a branch among which the last one that says something is looked for
+
+
+class Projects:
+    """What an app builds."""
+
+    def __init__(
+        self,
+        app: App,
+        settings: BuildSettings,
+        root: Path,
+        environment: Mapping[str, str],
+        *,
+        declares: bool = True,  # False: only to look and act
+    ) -> None:
+        self.app = app
+        self.settings = settings
+        self.folder = (root / settings.folder).absolute()
+        self.cached: dict[int, tuple[int, BuildResult]] = {}  # build → its job, and what came of it
+        self._root = root
+        self._environment = environment
+        self._lock = threading.Lock()
+        self._next_purge = -1.0
+        if declares:
+            self._declare()
+            app.chores.append(self.sweep)
+
+    def _declare(self) -> None:
+        queue = self.app.queue(QUEUE, throttle_limit=self.settings.builders)
+        queue.job(name=JOB_TYPE, timeout=600, retries=0)(self._builder())
+        statuses = self.app.queue(STATUS_QUEUE)
+        again = Exponential(1.0, most=300.0)
+        statuses.job(name=STATUS_TYPE, timeout=60, retries=None, retry=again)(self._teller())
+
+    def _builder(self) -> Callable[..., Any]:
+        async def build(build: int, project: str, commit: str) -> dict[str, Any]:
+            return await self._perform(build)
+
+        return build
+
+    def _teller(self) -> Callable[..., Any]:
+        def build_status(build: int) -> int:
+            return self._tell(build)
+
+        return build_status
+
+    def project(self, name: str) -> Project:
+        found = self.settings.projects.get(name)
+        if found is None:
+            raise NotFound(
+                f"There is no project `{name}` in the settings.{nearest(name, list(self.settings.projects))}"
+            )
+        return found
+
+    def secret(self, secret: Secret) -> str | None:
+        """What stands there now; None if nothing does."""
+        return secret_in(secret, self._root, self._environment)
+
+    # Receiving
+
+    def receive(self, project: Project, delivery: Delivery) -> Received | Ended | Ignored | Ping:
+        """Do what a forge asks for; `Conflict` if it has asked with the same delivery before."""
+        asks, actor = delivery.asks, f"{delivery.forge} hook"
+        if isinstance(asks, Wanted):
+            decided = decide(project, asks)
+            if not isinstance(decided, Ignored):
+                return self.ask(project, asks, delivery.forge, delivery.id, rebuild=decided.rebuild, actor=actor)
+            asks = decided
+        if isinstance(asks, Ended):
+            self.app.store.remember_delivery(project.name, delivery.forge, delivery.id)
+            if not asks.merged:
+                why = "pull request closed" if asks.pull_request is not None else "branch deleted"
+                self.app.store.end_builds(project.name, asks.branch, asks.pull_request, why)
+        return asks
+
+    def ask(
+        self,
+        project: Project,
+        wanted: Wanted,
+        forge: str = "generic",
+        delivery: str | None = None,
+        *,
+        rebuild: bool = False,
+        actor: str = "app",
+    ) -> Received:
+        """A build of a commit (B1, B4)."""
+        new = NewBuild(
+            project=project.name,
+            commit=wanted.commit,
+            ref=wanted.ref,
+            branch=wanted.branch,
+            tag=wanted.tag,
+            pull_request=wanted.pull_request,
+            forge=forge,
+            trusted=not wanted.stranger,
+            title=wanted.title,
+            author=wanted.author,
+            delivery=delivery,
+            rebuild=rebuild,
+            supersedes=project.supersede,
+            timeout=project.timeout,
+            tells=project.status is not None,
+            actor=actor,
+        )
+        return self._left(self.app.store.receive_build(new))
+
+    def _left(self, received: Received) -> Received:
+        """The folder of the job before is nobody's; what the cache knew of it neither."""
+        if received.left is not None:
+            with self._lock:
+                self.cached.pop(received.build.id, None)
+            remove(self.path(received.left))
+        return received
+
+    # Looking
+
+    def builds(self, **wanted: Any) -> Sequence[Build]:
+        """Newest first. Listing is not use."""
+        return self.app.store.builds(BuildFilter(cache=self.settings.cache, **wanted))
+
+    def look(self, build: int) -> Build:
+        """The build, without using it."""
+        return self.app.store.build(build, self.settings.cache)
+
+    def use(self, build: int) -> Build:
+        """Somebody opens the build, its log or an output: it is the last one used now (B3)."""
+        self.app.store.use_build(build)
+        return self.look(build)
+
+    def latest(self, project: str, branch: str | None) -> Build | None:
+        """The last build of a branch that was not called off."""
+        found = self.builds(project=project, branch=branch, limit=LATEST)
+        return next((build for build in found if build.outcome != "aborted"), next(iter(found), None))
+
+    def result(self, build: Build) -> BuildResult | None:
+        """What came of it, from memory where it is in CACHED; None while it is active, or if its folder is not here."""
+        if build.active:
+            return None
+        with self._lock:
+            known = self.cached.get(build.id)
+        if known is not None and known[0] == build.job_id:
+            return known[1]
+        found = builder.read_completed(self.path(build.job_id))
+        if found is not None and build.build_state is BuildState.CACHED:
+            self._remember(build, found)
+        return found
+
+    def _remember(self, build: Build, found: BuildResult) -> None:
+        """Into CACHED, which keeps what the database counts as used last."""
+        kept = {each for each, _ in self.app.store.cached_builds(self.settings.cache)}
+        with self._lock:
+            self.cached[build.id] = build.job_id, found
+            self.cached = {each: known for each, known in self.cached.items() if each in kept}
+
+    def path(self, job_id: int) -> Path:
+        return self.folder / str(job_id)
+
+    def log_path(self, build: Build) -> Path:
+        return self.path(build.job_id) / LOG
+
+    # Acting
+
+    def abort(self, build: int, *, actor: str = "app") -> Build:
+        """End a build that is active."""
+        job = self.app.store.abort_build(build, actor)
+        if job.final:
+            self._write_ends(self.app.store)
+        return self.look(build)
+
+    def retry(self, build: int, *, actor: str = "app") -> Build:
+        """Build a completed build again, from the beginning (B3)."""
+        return self._left(self.app.store.retry_build(build, actor)).build
+
+    # Building
+
+    async def _perform(self, build: int) -> dict[str, Any]:
+        """The handler: what `perform` found out goes into the store before the job ends."""
+        job = current_job()
+        found = await asyncio.to_thread(self.look, build)
+        path, steps = self.path(job.id), Steps(self.app.store, job.id, job.attempt)
+        order = await asyncio.to_thread(self._order, found)
+        try:
+            result = await builder.perform(order, path, steps.tell, Place(begun=steps.begin))
+        except asyncio.CancelledError:
+            await asyncio.to_thread(self._complete, job.id, job.attempt, builder.read_completed(path))
+            raise
+        await asyncio.to_thread(self._complete, job.id, job.attempt, result)
+        return builder.conclude(result)
+
+    def _order(self, build: Build) -> BuildOrder:
+        project = self.project(build.project)
+        secrets = {name: self.secret(secret) for name, secret in project.secrets.items()} if build.trusted else {}
+        missing = [project.secrets[name].words for name, text in secrets.items() if text is None]
+        if missing:
+            raise builder.BuildError(f"Project `{project.name}`: there is nothing in {', '.join(missing)}.")
+        names = (
+            "repository",
+            "build_file",
+            "timeout",
+            "silence_timeout",
+            "env",
+            "sandbox",
+            "network",
+            "readable",
+            "limits",
+        )
+        return BuildOrder(
+            project=project.name,
+            commit=build.commit,
+            branch=build.branch,
+            tag=build.tag,
+            ref=None if build.ref == "HEAD" else build.ref,
+            event=build.event,
+            trusted=build.trusted,
+            secrets={name: text for name, text in secrets.items() if text is not None},
+            **{name: getattr(project, name) for name in names},
+        )
+
+    def _complete(self, job_id: int, attempt: int, result: BuildResult | None, store: Store | None = None) -> None:
+        if result is not None:
+            steps = _steps_of(result) if result.details else None
+            (store or self.app.store).complete_build(job_id, attempt, steps, [last_words(result.outcome)])
+
+    # Telling the forge
+
+    def _tell(self, build: int) -> int:
+        """Tell the forge everything that it has not heard of a build, in order; how much that was (B8)."""
+        store, told = self.app.store, 0
+        while (status := store.next_status(build)) is not None:
+            found = self.look(build)
+            project = self.settings.projects.get(found.project)
+            token = self.secret(project.status.token) if project and project.status else None
+            if project and project.status and token:
+                link = None if self.settings.url is None else f"{self.settings.url}/builds/{build}"
+                said = (status.state, status.description, status.step, link)
+                try:
+                    send(message(project.status, token, found, *said))
+                    told += 1
+                except Unheard as unheard:
+                    if unheard.again:
+                        raise Retry(str(unheard), delay=unheard.after) from unheard
+                    logger.warning("%s: %s does not take its status: %s", found.words, project.status.url, unheard)
+            store.drop_status(status.id)
+        return told
+
+    # Sweeping
+
+    def sweep(self, store: Store, everything: bool = False) -> None:
+        """What nobody looks after: ends without a builder, folders without a build, words that were not told (B3, B5)."""
+        self._write_ends(store)
+        store.tell_untold()
+        now = self.app.clock.monotonic()
+        if everything or now >= self._next_purge:
+            self._next_purge = now + PURGE_EVERY
+            self.purge(store)
+            store.forget_deliveries(REMEMBERED)
+            if self.settings.keep is not None:
+                self._forget(store, self.settings.keep)
+
+    def _write_ends(self, store: Store) -> None:
+        for ended in store.ended_builds():
+            result = builder.read_completed(self.path(ended.job_id))
+            if result is not None:
+                self._complete(ended.job_id, 0, result, store)
+                continue
+            result = self._end(store, ended)
+            steps, told = _cut_short(store.build(ended.id, 0).steps)
+            store.complete_build(ended.job_id, 0, steps, [*told, last_words(result.outcome)])
+
+    def _end(self, store: Store, ended: EndedBuild) -> BuildResult:
+        when = "before it was finished" if ended.begun else "before a builder began"
+        why = f"The build ended {when}: {ended.error or ended.outcome}"
+        return builder.end_without_builder(self.path(ended.job_id), ended.outcome, why, store.now())
+
+    def purge(self, store: Store) -> None:
+        """Remove folders that belong to no build: of a job before a retry, or left in the middle (B5)."""
+        try:
+            names = os.listdir(self.folder)
+        except FileNotFoundError:
+            return
+        jobs = sorted(int(name) for name in names if name.isascii() and name.isdigit())
+        for first in range(0, len(jobs), TOGETHER):
+            some = jobs[first : first + TOGETHER]
+            known = store.build_jobs(some)  # after the list: a folder in it is older than what this says
+            for job in some:
+                over, current = known.get(job, (True, False))
+                left = job in known or not (self.path(job) / COMPLETED).exists()
+                if over and not current and left:
+                    logger.warning("Folder %s belongs to no build; it is removed.", self.path(job))
+                    remove(self.path(job))
+        remove_leftovers(self.folder, self.app.clock.now() - timedelta(seconds=LEFTOVER))
+
+    def _forget(self, store: Store, keep: float) -> None:
+        for build, job in store.old_builds(keep):
+            remove(self.path(job))
+            store.drop_build(build, job)
+            with self._lock:
+                self.cached.pop(build, None)
+
+
+def secret_in(secret: Secret, root: Path, environment: Mapping[str, str]) -> str | None:
+    """What stands in a variable or file; None if nothing does."""
+    if secret.env is not None:
+        return environment.get(secret.env) or None
+    try:
+        return (root / (secret.file or "")).read_text("utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+class Steps:
+    """What a builder says about the steps of its build, on its way into the store."""
+
+    def __init__(self, store: Store, job_id: int, attempt: int) -> None:
+        self._store, self._job_id, self._attempt = store, job_id, attempt
+        self._known: dict[str, BuildStep] = {}
+
+    def begin(self) -> None:
+        """The folder is there."""
+        self._store.begin_build(self._job_id, self._attempt)
+
+    def tell(self, change: StepChange) -> None:
+        step = self._known.get(change.step) or BuildStep(change.step, change.state.value)
+        done = STEP_STATES[change.state].done
+        began = change.state in (StepState.START, StepState.READY) and step.start_time is None
+        step = structs.replace(
+            step,
+            state=change.state.value,
+            hidden=change.hidden,
+            reason=change.reason,
+            start_time=change.time if began else step.start_time,
+            log_start=change.log_size if began else step.log_start,
+            end_time=change.time if done else None,
+            log_end=change.log_size if done else None,
+        )
+        self._known[change.step] = step
+        words = step_words(step)
+        told = [words] if words is not None and (began or done) else []
+        self._store.tell_steps(self._job_id, self._attempt, list(self._known.values()), told)
+
+
+def _steps_of(result: BuildResult) -> list[BuildStep]:
+    return [
+        BuildStep(
+            step.name,
+            step.state.value,
+            step.start_time,
+            step.end_time,
+            step.hidden,
+            step.reason,
+            step.log_start,
+            step.log_end,
+        )
+        for step in result.details
+    ]
+
+
+def _cut_short(steps: Sequence[BuildStep]) -> tuple[list[BuildStep], list[Telling]]:
+    """Steps whose builder is gone, and what the forge is to be told of those that it had begun."""
+    ended = [
+        step if STEP_STATES[StepState(step.state)].done else structs.replace(step, state=_end_of(step))
+        for step in steps
+    ]
+    changed = [step for step, before in zip(ended, steps, strict=True) if step != before]
+    return ended, [words for step in changed if (words := step_words(step)) is not None]
+
+
+def _end_of(step: BuildStep) -> str:
+    return (StepState.SKIP_BY_ERROR if step.state == StepState.DORMANT else StepState.ERROR).value

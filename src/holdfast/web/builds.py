@@ -1,0 +1,125 @@
+"""`/api/v1/builds`: look at builds, read their logs as they grow, fetch their outputs, end them, build them again."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from typing import Annotated, Any
+
+import anyio.to_thread
+from litestar import Response, Router, get
+from litestar.params import FromQuery, PathParameter, QueryParameter
+from litestar.response import Stream
+
+from holdfast import views
+from holdfast.builds.build import GENERATED, Build, BuildState
+from holdfast.errors import Conflict, NotFound
+from holdfast.projects import Projects
+from holdfast.web import paging, shapes
+from holdfast.web.callers import TheCaller
+from holdfast.web.paging import Shape
+from holdfast.web.routes import act, look
+from holdfast.web.site import Site, TheSite
+
+BuildId = Annotated[int, PathParameter(ge=1, le=2**63 - 1, description="The build's id.")]
+Word = Annotated[str | None, QueryParameter(max_length=250)]
+OutputName = Annotated[str, PathParameter(max_length=200)]
+CHUNK = 1 << 16
+PLAIN = "text/plain; charset=utf-8"
+
+
+@look("/builds", answers=shapes.Page[shapes.BuildShape])
+def list_builds(
+    site: TheSite,
+    project: Word = None,
+    branch: Word = None,
+    commit: Word = None,
+    in_state: Annotated[BuildState | None, QueryParameter(name="state")] = None,
+    limit: paging.Limit = paging.USUAL,
+    cursor: paging.CursorText = None,
+) -> Shape:
+    """Builds, newest first. Listing is not use: it keeps no build in the cache."""
+    belongs = ("builds", project, branch, commit, in_state)
+    wanted = {"project": project, "branch": branch, "commit": commit, "state": in_state and in_state.value}
+    found = projects_of(site).builds(**wanted, before=paging.read(cursor, *belongs), limit=limit + 1)
+    more = found[limit - 1].id if len(found) > limit else None
+    return paging.page([views.build(build) for build in found[:limit]], paging.write(more, *belongs))
+
+
+@look("/builds/{build_id:int}", answers=shapes.BuildPageShape, errors=(NotFound,))
+def show_build(site: TheSite, build_id: BuildId) -> Shape:
+    """One build with its steps and outputs. Looking at it is use: it is cached again."""
+    projects = projects_of(site)
+    build = projects.use(build_id)
+    result = projects.result(build)
+    return views.build_page(build, () if result is None else result.outputs)
+
+
+@get("/builds/{build_id:int}/log", opt={"needs": "read"}, media_type=PLAIN, include_in_schema=False)
+async def log(site: TheSite, build_id: BuildId, follow: FromQuery[bool] = True) -> Stream:
+    """The log as plain text: what is there, and then what comes, until the build is over."""
+    projects = projects_of(site)
+    build = await anyio.to_thread.run_sync(projects.use, build_id)
+    return Stream(_log(site, projects, build, follow), media_type=PLAIN, headers={"x-accel-buffering": "no"})
+
+
+async def _log(site: Site, projects: Projects, build: Build, follow: bool) -> AsyncIterator[bytes]:
+    if follow and build.active:
+        async for chunk in site.tails.watch(build, lambda: projects.look(build.id), projects.log_path):
+            yield chunk
+        return
+    try:
+        file = os.open(projects.log_path(build), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        while chunk := await anyio.to_thread.run_sync(os.read, file, CHUNK):
+            yield chunk
+    finally:
+        os.close(file)
+
+
+@look("/builds/{build_id:int}/outputs/{name:str}", errors=(NotFound,), include_in_schema=False)
+def output(site: TheSite, build_id: BuildId, name: OutputName) -> Response[Any]:
+    """An output as a download."""
+    projects = projects_of(site)
+    build = projects.use(build_id)
+    result = projects.result(build)
+    if result is None or all(each.name != name for each in result.outputs):
+        raise NotFound(f"{build.words} has no output `{name}`.")
+    try:
+        path = projects.path(build.job_id) / GENERATED / name
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        raise NotFound(f"Output `{name}` of {build.words} is not in its folder any more.") from None
+    headers = {
+        "content-disposition": f'attachment; filename="{name}"',  # a name of letters, digits, `.`, `_` and `-`
+        "content-length": str(os.fstat(file).st_size),
+        "content-security-policy": "sandbox; default-src 'none'",
+    }
+    return Stream(_content(file), media_type="application/octet-stream", headers=headers)
+
+
+def _content(file: int) -> Iterator[bytes]:
+    with open(file, "rb") as opened:
+        while chunk := opened.read(CHUNK):
+            yield chunk
+
+
+@act("/builds/{build_id:int}/abort", needs="operate", answers=shapes.BuildShape, errors=(Conflict, NotFound))
+def abort(site: TheSite, caller: TheCaller, build_id: BuildId) -> Shape:
+    """End a build: at once if it waits, else its builder is asked to."""
+    return views.build(projects_of(site).abort(build_id, actor=caller.actor))
+
+
+@act("/builds/{build_id:int}/retry", needs="operate", answers=shapes.BuildShape, errors=(Conflict, NotFound))
+def retry(site: TheSite, caller: TheCaller, build_id: BuildId) -> Shape:
+    """Build a completed build again, from the beginning."""
+    return views.build(projects_of(site).retry(build_id, actor=caller.actor))
+
+
+def projects_of(site: Site) -> Projects:
+    if site.projects is None:
+        raise NotFound("This server builds nothing: its settings name no projects.")
+    return site.projects
+
+
+router = Router("/", route_handlers=[list_builds, show_build, log, output, abort, retry])

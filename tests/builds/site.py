@@ -1,0 +1,169 @@
+"""Server and builder as processes of their own, on a settings file, so that they can be killed."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from holdfast.builds.sending import Facts, delivery
+from tests.builds.making import Repository
+from tests.builds.yard import SECRET, until
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = """
+url = "{url}"
+instance = "{instance}"
+heartbeat = 0.5
+lost_after = 2
+
+[builds]
+folder = "builds"
+cache = 3
+
+[projects.demo]
+repository = "file://{repository}"
+github = {{ secret_env = "HOOK_SECRET" }}
+sandbox = "none"
+"""
+
+
+class Installation:
+    """A settings file, a server and builders; each may be killed and started again."""
+
+    def __init__(self, root: Path, url: str, instance: str, repository: Repository) -> None:
+        self.root, self.repository, self.gate = root, repository, root / "gate"
+        self.port = _free_port()
+        self.address = f"http://127.0.0.1:{self.port}"
+        (root / "holdfast.toml").write_text(SETTINGS.format(url=url, instance=instance, repository=repository.path))
+        self.environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "HOOK_SECRET": SECRET}
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.token = ""
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """A command of holdfast in a process of its own."""
+        with (self.root / f"{arguments[0]}.log").open("ab") as log:
+            made = subprocess.Popen(
+                [sys.executable, "-m", "holdfast", *arguments],
+                env=self.environment,
+                cwd=self.root,
+                stdout=log,
+                stderr=log,
+            )
+        self.processes.append(made)
+        return made
+
+    def serve(self) -> subprocess.Popen[bytes]:
+        made = self.start("serve", "--port", str(self.port))
+        until(self._answers, what="the server answers")
+        return made
+
+    def builder(self) -> subprocess.Popen[bytes]:
+        return self.start("worker", "--grace", "1")
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.address}/healthz", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def holdfast(self, *arguments: str) -> Any:
+        """What a command answers in JSON."""
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", *arguments, "--json"],
+            env=self.environment,
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def push(self, commit: str, event: str = "push", **facts: Any) -> dict[str, Any]:
+        """What the server answers to a signed delivery."""
+        headers, body = delivery("github", event, Facts(commit=commit, **facts), SECRET, f"{event} {commit} {facts}")
+        request = urllib.request.Request(f"{self.address}/hooks/github/demo", data=body, headers=headers, method="POST")
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            found: dict[str, Any] = json.loads(answer.read())
+            return found
+
+    def request(self, path: str, method: str = "GET") -> Any:
+        """An answer of the API; with a token that is made when it is first needed."""
+        if not self.token:
+            self.token = self.holdfast("tokens", "create", "--scope", "admin", "--name", "tests")["token"]
+        headers = {"Authorization": f"Bearer {self.token}"}
+        request = urllib.request.Request(f"{self.address}{path}", headers=headers, method=method)
+        return urllib.request.urlopen(request, timeout=60)
+
+    def build(self, build: int) -> dict[str, Any]:
+        with self.request(f"/api/v1/builds/{build}") as answer:
+            found: dict[str, Any] = json.loads(answer.read())
+            return found
+
+    def log(self, job: int) -> str:
+        try:
+            return (self.root / "builds" / str(job) / "log").read_text()
+        except FileNotFoundError:
+            return ""
+
+    def until_over(self, build: int, timeout: float = 90) -> dict[str, Any]:
+        """The build, when it is completed."""
+
+        def over() -> dict[str, Any] | None:
+            found = self.build(build)
+            return found if found["outcome"] else None
+
+        found: dict[str, Any] = until(over, timeout, what=f"build {build} is over")
+        return found
+
+    def close(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            process.wait(30)
+
+
+class Watcher(threading.Thread):
+    """Somebody who reads a log while it grows."""
+
+    def __init__(self, site: Installation, build: int) -> None:
+        super().__init__(daemon=True)
+        self.text = b""
+        self._site, self._build = site, build
+        self.start()
+
+    def run(self) -> None:
+        with self._site.request(f"/api/v1/builds/{self._build}/log") as answer:
+            while chunk := answer.read1(1 << 16):
+                self.text += chunk
+
+    def saw(self) -> str:
+        """Everything, without colours; waits until the log is over."""
+        self.join(60)
+        assert not self.is_alive(), "the log does not end"
+        return re.sub(r"\x1b\[[0-9;]*m", "", self.text.decode())
+
+
+@contextmanager
+def installation(root: Path, url: str, instance: str, repository: Repository) -> Iterator[Installation]:
+    made = Installation(root, url, instance, repository)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
