@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 EXTRAS := dev
 
-.PHONY: help run tour test faults check docs claims sim bench bench-peers format clean
+.PHONY: help run tour test faults browser check docs claims sim bench bench-peers format clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -28,6 +28,9 @@ test: $(READY)  ## all tests, on both stores (PROCESSES=4, ARGS="-k abort")
 
 faults: $(READY)  ## fault tests at their full size, one at a time, on both stores; takes minutes
 	$(BIN)/python -m pytest -q -s -m faults $(ARGS)
+
+browser: $(READY)  ## every page in the system's Chromium (ARGS="--pictures" keeps the pictures of the docs)
+	$(BIN)/python -m pytest -q tests/browser $(ARGS)
 
 check: $(READY)  ## format, lint, types, import contracts, guarantees and generated docs
 	$(BIN)/ruff format --check .

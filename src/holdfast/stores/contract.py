@@ -400,6 +400,7 @@ class Filter(Struct, frozen=True):
     before: int | None = None
     limit: int = 50
     archive: bool = False
+    live: bool = True  # False: nothing but the archive
     outcome: str | None = None
     situation: str | None = None
     worker: int | None = None

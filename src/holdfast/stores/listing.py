@@ -32,7 +32,7 @@ class Listing(Explaining):
             params = self._page_params(wanted)
             if params is None:
                 return Page((), None, True)
-            parts = [self._living_part(wanted.queue, params)]
+            parts = [self._living_part(wanted.queue, params)] if wanted.live else []
             if wanted.archive and params["state"] in (None, State.FINAL):
                 parts.append(self._walk(ARCHIVE, params))
             return _joined(parts, wanted.limit)

@@ -12,8 +12,8 @@ from itertools import pairwise
 import igraph
 from msgspec import Struct
 
-NODE_WIDTH, NODE_HEIGHT = 184, 58
-GAP_ACROSS, GAP_DOWN = 56, 18
+NODE_WIDTH, NODE_HEIGHT = 164, 58
+GAP_ACROSS, GAP_DOWN = 42, 18
 MARGIN = 12
 PHASE_GAP = 34  # room for the line between two phases
 MOST_DRAWN = 400  # steps; a picture of more tells nothing that their list does not

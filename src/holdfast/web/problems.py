@@ -16,6 +16,8 @@ from msgspec import Struct, field
 
 from holdfast.errors import HoldfastError
 from holdfast.web.callers import caller_of
+from holdfast.web.pages import drawn
+from holdfast.web.pages.page import surroundings
 
 logger = logging.getLogger("holdfast.web")
 
@@ -64,7 +66,7 @@ def answer(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
         problem = of_status(401, UNAUTHORIZED)
     headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else dict(getattr(error, "headers", None) or {})
     if wants_page(request):
-        return Response(page(problem), status_code=problem.status, media_type="text/html", headers=headers)
+        return Response(page(request, problem), status_code=problem.status, media_type="text/html", headers=headers)
     return Response(problem, status_code=problem.status, media_type=MEDIA_TYPE, headers=headers)
 
 
@@ -102,5 +104,8 @@ def wants_page(request: Request[Any, Any, Any]) -> bool:
     return "text/html" in request.headers.get("accept", "") and not request.scope["path"].startswith("/api/")
 
 
-def page(problem: Problem) -> str:
+def page(request: Request[Any, Any, Any], problem: Problem) -> str:
+    """In the frame of the dashboard for those who may see one; what a stranger gets names nothing."""
+    if caller_of(request.scope) is not None:
+        return drawn.render("trouble.html", **surroundings(request), problem=problem)
     return PAGE.format(title=html.escape(problem.title), detail=html.escape(problem.detail))

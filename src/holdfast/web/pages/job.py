@@ -1,6 +1,7 @@
 """One job: why it is where it is, its attempts in time, what it was given, what came of it, and what it says."""
 
 from litestar import Router
+from litestar.params import FromPath
 
 from holdfast.errors import NotFound
 from holdfast.jobs.explain import explain
@@ -9,15 +10,15 @@ from holdfast.jobs.reasons import REASONS, Reason
 from holdfast.stores.contract import RunRow, Store
 from holdfast.web import drawing
 from holdfast.web.pages.drawn import render, tone
-from holdfast.web.pages.page import Frame, Html, action, page
-from holdfast.web.site import Site
+from holdfast.web.pages.page import Frame, Html, TheFrame, action, page
+from holdfast.web.site import TheSite
 
 LINES = 500  # of the log at a time
 CALM = (Reason.HELD, Reason.FINAL, Reason.ARCHIVED)
 
 
 @page("/jobs/{job_id:int}")
-def job(frame: Frame, site: Site, job_id: int) -> Html:
+def job(frame: TheFrame, site: TheSite, job_id: FromPath[int]) -> Html:
     after = _after(frame)
     with site.reader() as store:
         facts = store.facts(job_id)
@@ -84,7 +85,7 @@ def move_tone(move: Move) -> str:
 
 
 @page("/jobs/{job_id:int}/log")
-def log_lines(frame: Frame, site: Site, job_id: int) -> Html:
+def log_lines(frame: TheFrame, site: TheSite, job_id: FromPath[int]) -> Html:
     """The lines behind one, for the script."""
     with site.reader() as store:
         log = store.log(job_id, _after(frame), LINES)
@@ -92,7 +93,7 @@ def log_lines(frame: Frame, site: Site, job_id: int) -> Html:
 
 
 @action("/jobs/{job_id:int}/abort")
-def abort(frame: Frame, site: Site, job_id: int) -> Html:
+def abort(frame: TheFrame, site: TheSite, job_id: FromPath[int]) -> Html:
     ended = site.app.abort(job_id, actor=frame.actor)
     return frame.go(
         f"/jobs/{job_id}",
@@ -101,7 +102,7 @@ def abort(frame: Frame, site: Site, job_id: int) -> Html:
 
 
 @action("/jobs/{job_id:int}/retry")
-def retry(frame: Frame, site: Site, job_id: int) -> Html:
+def retry(frame: TheFrame, site: TheSite, job_id: FromPath[int]) -> Html:
     new = site.app.retry(job_id, actor=frame.actor)
     return frame.go(f"/jobs/{new.id}", f"Job {new.id} is a retry of job {job_id}.")
 

@@ -8,8 +8,8 @@ from litestar import Router
 from msgspec import Struct
 
 from holdfast.stores.contract import Glance, Store, WorkerRow
-from holdfast.web.pages.page import Frame, Html, page
-from holdfast.web.site import Site
+from holdfast.web.pages.page import Html, TheFrame, page
+from holdfast.web.site import TheSite
 from holdfast.web.trend import Trend, spread
 from holdfast.web.trouble import Known, troubles
 
@@ -34,7 +34,7 @@ class Total(Struct, frozen=True):
 
 
 @page("/")
-def overview(frame: Frame, site: Site) -> Html:
+def overview(frame: TheFrame, site: TheSite) -> Html:
     with site.reader() as store:
         known = read(store)
         runs = store.runs(limit=RUNS)

@@ -1,7 +1,7 @@
 """How a page of the dashboard is written: its route, its frame, and the answer to a form.
 
     @page("/workers")
-    def workers(frame: Frame, site: Site) -> Html: ...
+    def workers(frame: TheFrame, site: TheSite) -> Html: ...
         return frame.show("workers.html", rows=rows)
 
 - A page is a GET that needs scope `read`; what changes something is a POST of a form that needs `operate`, carries the
@@ -18,13 +18,13 @@ from typing import Annotated, Any
 from urllib.parse import quote, unquote
 
 from litestar import Request, Response, get, post
+from litestar.di import NamedDependency
 from litestar.enums import RequestEncodingType
 from litestar.params import Body
 
-from holdfast.version import VERSION
 from holdfast.web.callers import caller_of
 from holdfast.web.pages import drawn
-from holdfast.web.site import Site
+from holdfast.web.site import Site, TheSite
 
 Html = Response[str]
 Form = Annotated[dict[str, str], Body(media_type=RequestEncodingType.URL_ENCODED)]
@@ -53,6 +53,20 @@ def action(path: str) -> Decorator:
     return post(path, opt={"needs": "operate"}, include_in_schema=False, sync_to_thread=True, status_code=200)
 
 
+def surroundings(request: Request[Any, Any, Any]) -> dict[str, Any]:
+    """What the frame of a page is filled with."""
+    caller = caller_of(request.scope)
+    return {
+        "root": request.scope.get("root_path", "").rstrip("/"),
+        "instance": "",
+        "csrf_token": (caller.csrf_token or "") if caller else "",
+        "may_operate": caller is not None and caller.may("operate"),
+        "navigation": NAVIGATION,
+        "told": unquote(request.cookies.get(TOLD, ""))[:LONGEST_TOLD],
+        "fingerprint": fingerprint(),
+    }
+
+
 class Frame:
     """What stands around every page: who looks, at which instance, and where it is mounted."""
 
@@ -75,22 +89,9 @@ class Frame:
 
     def show(self, template: str, now: datetime, status: int = 200, **values: Any) -> Html:
         """The page."""
-        told = unquote(self.request.cookies.get(TOLD, ""))[:LONGEST_TOLD]
-        text = drawn.render(
-            template,
-            root=self.root,
-            instance=self.site.app.name,
-            csrf_token=(self.caller.csrf_token or "") if self.caller else "",
-            may_operate=self.caller is not None and self.caller.may("operate"),
-            navigation=NAVIGATION,
-            told=told,
-            now=now,
-            version=VERSION,
-            fingerprint=fingerprint(),
-            **values,
-        )
-        answer = Response(text, media_type="text/html", status_code=status)
-        if told:
+        around = surroundings(self.request) | {"instance": self.site.app.name, "now": now}
+        answer = Response(drawn.render(template, **around, **values), media_type="text/html", status_code=status)
+        if around["told"]:
             answer.delete_cookie(TOLD, path=f"{self.root}/")
         return answer
 
@@ -118,9 +119,11 @@ class Frame:
         )
 
 
-def new_frame(request: Request[Any, Any, Any], site: Site) -> Frame:
-    """For the routes that ask for a `frame`."""
+def new_frame(request: Request[Any, Any, Any], site: TheSite) -> Frame:
     return Frame(request, site)
+
+
+TheFrame = NamedDependency[Frame]  # as a page is given it
 
 
 @lru_cache(maxsize=1)

@@ -1,15 +1,16 @@
 """Queues: how full they are, their job types; pause, resume, limit, and the breakers of the types."""
 
 from litestar import Router
+from litestar.params import FromPath
 
 from holdfast.errors import Invalid
 from holdfast.stores.contract import TypeRow
-from holdfast.web.pages.page import Form, Frame, Html, action, page
-from holdfast.web.site import Site
+from holdfast.web.pages.page import Form, Html, TheFrame, action, page
+from holdfast.web.site import TheSite
 
 
 @page("/queues")
-def queues(frame: Frame, site: Site) -> Html:
+def queues(frame: TheFrame, site: TheSite) -> Html:
     with site.reader() as store:
         seen, rows, types = store.glance(), store.queues(), store.types()
         breakers, workers = store.breakers(), store.workers()
@@ -29,19 +30,19 @@ def queues(frame: Frame, site: Site) -> Html:
 
 
 @action("/queues/{queue:str}/pause")
-def pause(frame: Frame, site: Site, queue: str) -> Html:
+def pause(frame: TheFrame, site: TheSite, queue: FromPath[str]) -> Html:
     site.app.pause(queue, actor=frame.actor)
     return frame.go("/queues", f"Queue {queue} is paused: no job of it starts until it is resumed.")
 
 
 @action("/queues/{queue:str}/resume")
-def resume(frame: Frame, site: Site, queue: str) -> Html:
+def resume(frame: TheFrame, site: TheSite, queue: FromPath[str]) -> Html:
     site.app.resume(queue, actor=frame.actor)
     return frame.go("/queues", f"Queue {queue} is open again.")
 
 
 @action("/queues/{queue:str}/limit")
-def limit(frame: Frame, site: Site, queue: str, data: Form) -> Html:
+def limit(frame: TheFrame, site: TheSite, queue: FromPath[str], data: Form) -> Html:
     if data.get("declared"):
         site.app.limit(queue, None, actor=frame.actor)
         return frame.go("/queues", f"Queue {queue} has the limit that the code declares.")
@@ -58,7 +59,7 @@ def _limit(text: str) -> float:
 
 
 @action("/types/{job_type:str}/reset")
-def reset(frame: Frame, site: Site, job_type: str) -> Html:
+def reset(frame: TheFrame, site: TheSite, job_type: FromPath[str]) -> Html:
     site.app.reset_breaker(job_type, actor=frame.actor)
     return frame.go("/queues", f"The breaker of {job_type} is closed; its jobs start again.")
 

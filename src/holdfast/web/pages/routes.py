@@ -4,7 +4,10 @@ from litestar import Router
 from litestar.di import Provide
 
 from holdfast.web.pages import (
+    archive,
+    holds,
     job,
+    jobs,
     overview,
     queues,
     run,
@@ -16,7 +19,7 @@ from holdfast.web.pages import (
 )
 from holdfast.web.pages.page import new_frame
 
-NOUNS = (overview, job, workflows, run, queues, schedules, workers, settings, static)
+NOUNS = (overview, jobs, job, workflows, run, holds, queues, schedules, workers, archive, settings, static)
 
 router = Router(
     "/",

@@ -4,22 +4,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from litestar import Router
+from litestar.params import FromPath
 from msgspec import Struct
 
 from holdfast.jobs.explain import explain
+from holdfast.jobs.holds import Level
 from holdfast.jobs.job import Job
 from holdfast.jobs.wording import joined
 from holdfast.stores.contract import RunRow, RunStep, Store
 from holdfast.web import drawing
 from holdfast.web.pages.drawn import address, tone
-from holdfast.web.pages.page import Form, Frame, Html, action, page
-from holdfast.web.site import Site
+from holdfast.web.pages.page import Form, Html, TheFrame, action, page
+from holdfast.web.site import TheSite
 from holdfast.workflows.graph import in_order
 from holdfast.workflows.partition import count
 from holdfast.workflows.states import STEP_STATES, WORKFLOW_STATES, StepState, WorkflowState
 
 TASKS = 100  # of a step that are shown at a time
-LONGEST_NAME = 21  # characters that fit into a box
+LONGEST_NAME = 19  # characters that fit into a box
 
 
 class Shown(Struct, frozen=True):
@@ -36,7 +38,7 @@ class Shown(Struct, frozen=True):
 
 
 @page("/workflows/{name:str}/{trigger:str}")
-def run(frame: Frame, site: Site, name: str, trigger: str) -> Html:
+def run(frame: TheFrame, site: TheSite, name: FromPath[str], trigger: FromPath[str]) -> Html:
     chosen, after = frame.asked("step"), frame.asked("after", "0")
     with site.reader() as store:
         row, now = store.run_of(name, trigger), store.now()
@@ -68,6 +70,7 @@ def run(frame: Frame, site: Site, name: str, trigger: str) -> Html:
         step_waits=(waits_for(row, steps).get(chosen) or waiting_task) if chosen else "",
         waits=list(stalled(row)),
         verbs=list(verbs(row)),
+        can_hold=can_hold(row),
     )
 
 
@@ -125,25 +128,33 @@ def stalled(row: RunRow) -> Iterator[str]:
         yield "Nothing runs and nothing can start, but not everything is done. Abort it, or retry it when it has ended."
 
 
+def can_hold(row: RunRow) -> bool:
+    """It goes on, and nobody holds this run yet."""
+    own = [hold for hold in row.holds if hold.trigger is not None and hold.level is Level.PICK]
+    return not WORKFLOW_STATES[row.state].done and not own
+
+
 def verbs(row: RunRow) -> Iterator[tuple[str, str, str]]:
     """What can be done to it now: the verb, its words and its look."""
     done = WORKFLOW_STATES[row.state].done
-    if row.state is WorkflowState.ERROR:
+    if row.state is WorkflowState.ERROR and not row.archived:
         yield "retry", "Retry what erred", "main"
     if not done:
         yield "abort", "Abort…", "danger"
+    if done and not row.archived:
+        yield "archive", "Archive", ""
     if done:
         yield "delete", "Delete…", "danger"
 
 
 @action("/workflows/{name:str}/{trigger:str}/retry")
-def retry(frame: Frame, site: Site, name: str, trigger: str) -> Html:
+def retry(frame: TheFrame, site: TheSite, name: FromPath[str], trigger: FromPath[str]) -> Html:
     site.app.workflow_run(name, trigger).retry(actor=frame.actor)
     return frame.go(address("workflows", name, trigger), "What erred runs again.")
 
 
 @action("/workflows/{name:str}/{trigger:str}/abort")
-def abort(frame: Frame, site: Site, name: str, trigger: str, data: Form) -> Html:
+def abort(frame: TheFrame, site: TheSite, name: FromPath[str], trigger: FromPath[str], data: Form) -> Html:
     path = address("workflows", name, trigger)
     found = site.app.workflow_run(name, trigger)
     if data.get("sure") != "yes":
@@ -155,8 +166,14 @@ def abort(frame: Frame, site: Site, name: str, trigger: str, data: Form) -> Html
     return frame.go(path, f"Run {trigger} of {name} is aborted.")
 
 
+@action("/workflows/{name:str}/{trigger:str}/archive")
+def archive(frame: TheFrame, site: TheSite, name: FromPath[str], trigger: FromPath[str]) -> Html:
+    site.app.workflow_run(name, trigger).archive(actor=frame.actor)
+    return frame.go(address("workflows", name, trigger), f"Run {trigger} of {name} is in the archive, with its jobs.")
+
+
 @action("/workflows/{name:str}/{trigger:str}/delete")
-def delete(frame: Frame, site: Site, name: str, trigger: str, data: Form) -> Html:
+def delete(frame: TheFrame, site: TheSite, name: FromPath[str], trigger: FromPath[str], data: Form) -> Html:
     found = site.app.workflow_run(name, trigger)
     if data.get("sure") != "yes":
         sentence = (
@@ -168,4 +185,4 @@ def delete(frame: Frame, site: Site, name: str, trigger: str, data: Form) -> Htm
     return frame.go("/workflows", f"Run {trigger} of {name} is deleted.")
 
 
-router = Router("/", route_handlers=[run, retry, abort, delete])
+router = Router("/", route_handlers=[run, retry, abort, archive, delete])

@@ -1,15 +1,16 @@
 """Schedules: when each fires next, what it has fired; fire, remove, and take a removal back."""
 
 from litestar import Router
+from litestar.params import FromPath
 
-from holdfast.web.pages.page import Form, Frame, Html, action, page
-from holdfast.web.site import Site
+from holdfast.web.pages.page import Form, Html, TheFrame, action, page
+from holdfast.web.site import TheSite
 
 FIRINGS = 50
 
 
 @page("/schedules")
-def schedules(frame: Frame, site: Site) -> Html:
+def schedules(frame: TheFrame, site: TheSite) -> Html:
     chosen = frame.asked("name")
     with site.reader() as store:
         rows, now = store.schedules(), store.now()
@@ -18,14 +19,14 @@ def schedules(frame: Frame, site: Site) -> Html:
 
 
 @action("/schedules/{name:str}/fire")
-def fire(frame: Frame, site: Site, name: str) -> Html:
+def fire(frame: TheFrame, site: TheSite, name: FromPath[str]) -> Html:
     job = site.app.fire_schedule(name, actor=frame.actor)
     said = "the living one with its key" if job.duplicate else "new"
     return frame.go("/schedules", f"Schedule {name} has fired: job {job.id}, {said}.")
 
 
 @action("/schedules/{name:str}/remove")
-def remove(frame: Frame, site: Site, name: str, data: Form) -> Html:
+def remove(frame: TheFrame, site: TheSite, name: FromPath[str], data: Form) -> Html:
     if data.get("sure") != "yes":
         sentence = (
             f"Schedule {name} fires no more. One that the code declares can be brought back here; another is gone."
@@ -38,7 +39,7 @@ def remove(frame: Frame, site: Site, name: str, data: Form) -> Html:
 
 
 @action("/schedules/{name:str}/reset")
-def reset(frame: Frame, site: Site, name: str) -> Html:
+def reset(frame: TheFrame, site: TheSite, name: FromPath[str]) -> Html:
     site.app.reset_schedule(name, actor=frame.actor)
     return frame.go("/schedules", f"Schedule {name} is again as the code declares it.")
 

@@ -7,12 +7,12 @@ from litestar import Router
 from holdfast.config import without_password
 from holdfast.jobs.wording import span
 from holdfast.version import VERSION
-from holdfast.web.pages.page import Frame, Html, page
-from holdfast.web.site import Site
+from holdfast.web.pages.page import Html, TheFrame, page
+from holdfast.web.site import TheSite
 
 
 @page("/settings")
-def settings(frame: Frame, site: Site) -> Html:
+def settings(frame: TheFrame, site: TheSite) -> Html:
     app = site.app
     groups = [
         ("Instance", [("instance", app.name), ("database", without_password(str(app.db_config)))]),

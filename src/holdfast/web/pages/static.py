@@ -5,6 +5,7 @@ from typing import Any
 
 from litestar import Request, Response, Router
 from litestar.exceptions import NotFoundException
+from litestar.params import FromPath
 
 from holdfast.web.pages.page import fingerprint, page
 
@@ -13,7 +14,7 @@ FOR_A_YEAR = "private, max-age=31536000, immutable"
 
 
 @page("/static/{name:str}")
-def static(request: Request[Any, Any, Any], name: str) -> Response[bytes]:
+def static(request: Request[Any, Any, Any], name: FromPath[str]) -> Response[bytes]:
     if name not in KINDS:
         raise NotFoundException
     content = files("holdfast.web").joinpath("static", name).read_bytes()

@@ -2,12 +2,12 @@
 
 from litestar import Router
 
-from holdfast.web.pages.page import Frame, Html, page
-from holdfast.web.site import Site
+from holdfast.web.pages.page import Html, TheFrame, page
+from holdfast.web.site import TheSite
 
 
 @page("/workers")
-def workers(frame: Frame, site: Site) -> Html:
+def workers(frame: TheFrame, site: TheSite) -> Html:
     with site.reader() as store:
         seen, rows = store.glance(), store.workers()
     return frame.show("workers.html", seen.time, seen=seen, workers=rows)

@@ -3,15 +3,15 @@
 from litestar import Router
 
 from holdfast.errors import Invalid
-from holdfast.web.pages.page import Frame, Html, page
-from holdfast.web.site import Site
+from holdfast.web.pages.page import Html, TheFrame, page
+from holdfast.web.site import TheSite
 from holdfast.workflows.states import WorkflowState
 
 PER_PAGE = 50
 
 
 @page("/workflows")
-def workflows(frame: Frame, site: Site) -> Html:
+def workflows(frame: TheFrame, site: TheSite) -> Html:
     workflow, state, before = frame.asked("workflow"), frame.asked("state"), frame.asked("before")
     if state and state not in tuple(WorkflowState):
         raise Invalid(f"state={state!r}: known are {', '.join(WorkflowState)}.")
@@ -19,12 +19,13 @@ def workflows(frame: Frame, site: Site) -> Html:
         raise Invalid(f"before={before!r}: give the id of a run.")
     with site.reader() as store:
         runs = store.runs(workflow or None, state or None, int(before) if before else None, PER_PAGE + 1)
-        names, now = sorted(store.workflows()), store.now()
+        names, holds, now = sorted(store.workflows()), store.holds(), store.now()
     return frame.show(
         "workflows.html",
         now,
         runs=runs[:PER_PAGE],
         names=names if not workflow or workflow in names else [*names, workflow],
+        holds=holds,
         workflow=workflow,
         state=state,
         before=before,

@@ -9,6 +9,7 @@
   const SOONEST = 700; // milliseconds between two loads
   const POLLING = 4000; // without events
   const QUIET = 15000; // with events, in case one was missed
+  const EVENTS = ["changed", "audit", "attempt", "reset", "move", "log", "progress", "run", "step"];
 
   let on = sessionStorage.getItem("holdfast-live") !== "off";
   let source = null;
@@ -18,6 +19,7 @@
   let timer = 0;
   let drift = 0; // of this machine's clock against the server's
   let gone = false;
+  let over = false; // nothing more will be told of what this page shows
 
   document.documentElement.classList.add("scripted");
 
@@ -32,11 +34,12 @@
   }
 
   function listen() {
-    if (!on || source || document.hidden || !document.querySelector("[data-live], [data-append]")) return;
+    if (!on || over || source || document.hidden || !document.querySelector("[data-live], [data-append]")) return;
     source = new EventSource(document.body.dataset.events);
     source.onopen = () => { show("live", "Live"); };
-    source.onerror = () => { if (on) show(source && source.readyState === EventSource.CLOSED ? "polling" : "polling", "Live, by polling"); };
-    for (const name of ["message", "changed", "record", "counters", "reset", "move", "line"]) source.addEventListener(name, () => soon());
+    source.onerror = () => { if (on && source) show("polling", "Live, by polling"); };
+    for (const name of EVENTS) source.addEventListener(name, soon);
+    source.addEventListener("end", () => { over = true; hush(); show("live", "Live"); soon(); });
   }
 
   function hush() {
@@ -56,7 +59,7 @@
     last = Date.now();
     try {
       await Promise.all([renew(), append()]);
-      if (gone) { gone = false; show(source && source.readyState === EventSource.OPEN ? "live" : "polling", "Live"); }
+      if (gone) { gone = false; show(over || (source && source.readyState === EventSource.OPEN) ? "live" : "polling", "Live"); }
     } catch (error) {
       gone = true;
       show("lost", "No answer");
@@ -68,7 +71,7 @@
   function wait() {
     clearTimeout(timer);
     if (!on || document.hidden) return;
-    const open = source && source.readyState === EventSource.OPEN;
+    const open = over || (source && source.readyState === EventSource.OPEN);
     timer = setTimeout(load, open ? QUIET : POLLING);
   }
 
@@ -179,7 +182,7 @@
     button.addEventListener("click", () => {
       on = !on;
       sessionStorage.setItem("holdfast-live", on ? "on" : "off");
-      if (on) { show("polling", "Live"); listen(); soon(); said.textContent = "The page follows changes."; }
+      if (on) { show(over ? "live" : "polling", "Live"); listen(); soon(); said.textContent = "The page follows changes."; }
       else { hush(); clearTimeout(timer); show("off", "Held still"); said.textContent = "The page stands still."; }
     });
   }

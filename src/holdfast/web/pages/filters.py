@@ -1,0 +1,87 @@
+"""The filter of a list of jobs, as it stands in an address: shareable, and checked before it is used."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.errors import Invalid
+from holdfast.jobs.job import Outcome, Situation, State
+from holdfast.jobs.states import STATUS
+from holdfast.stores.contract import Filter
+
+CHOICES = {
+    "state": tuple(State),
+    "status": tuple(dict.fromkeys(STATUS.values())),
+    "outcome": tuple(Outcome),
+    "situation": tuple(Situation),
+}
+TEXTS = ("job_type", "job_key", "queue", "error")
+WHOLE = ("worker", "run", "retry_of", "attempt", "failures", "before")
+TIMES = tuple(
+    f"{name}_{end}" for name in ("create_time", "scheduled_run_time", "end_time") for end in ("since", "until")
+)
+# What stands under "More fields": the name, the kind of input, and what to write there.
+MORE: tuple[tuple[str, str, str], ...] = (
+    ("situation", "text", "held, waiting or loose"),
+    ("error", "text", "stands in the error"),
+    ("attempt", "number", ""),
+    ("failures", "number", ""),
+    ("priority", "number", ""),
+    ("worker", "number", "id"),
+    ("run", "number", "id of a run"),
+    ("retry_of", "number", "id of a job"),
+    *((name, "datetime-local", "") for name in TIMES),
+)
+
+
+def chosen(asked: Mapping[str, str]) -> dict[str, str]:
+    """What is asked for, by name; what is empty or says nothing about jobs is left out."""
+    names = (*CHOICES, *TEXTS, *WHOLE, *TIMES, "priority", "archive")
+    return {name: asked[name].strip() for name in names if name != "before" and asked.get(name, "").strip()}
+
+
+def wanted(asked: Mapping[str, str], limit: int) -> Filter:
+    """The filter; `Invalid` names what does not fit."""
+    values: dict[str, Any] = {}
+    for name, text in (chosen(asked) | ({"before": asked["before"]} if asked.get("before") else {})).items():
+        if name in CHOICES:
+            values[name] = _choice(name, text)
+        elif name in WHOLE:
+            values[name] = _whole(name, text)
+        elif name in TIMES:
+            values[name] = _time(name, text)
+        elif name == "priority":
+            values[name] = _number(name, text)
+        elif name == "archive":
+            values[name] = text == "yes"
+        else:
+            values[name] = text
+    return Filter(**values, limit=limit)
+
+
+def _choice(name: str, text: str) -> str:
+    if text not in CHOICES[name]:
+        raise Invalid(f"{name}={text!r}: known are {', '.join(CHOICES[name])}.")
+    return text
+
+
+def _whole(name: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) >= 2**63:
+        raise Invalid(f"{name}={text!r}: give a whole number, 0 or more.")
+    return int(text)
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise Invalid(f"{name}={text!r}: give a number.") from None
+
+
+def _time(name: str, text: str) -> datetime:
+    """As ISO 8601 writes it; without a zone it is UTC, as everywhere on these pages."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise Invalid(f"{name}={text!r}: give a time like 2026-11-16T03:00.") from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
