@@ -122,4 +122,4 @@ def projects_of(site: Site) -> Projects:
     return site.projects
 
 
-router = Router("/", route_handlers=[list_builds, show_build, log, output, abort, retry])
+router = Router("/", route_handlers=[list_builds, show_build, log, output, abort, retry], tags=["builds"])

@@ -621,6 +621,11 @@ ALTER TABLE holdfast__token ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE holdfast__trace (
+    job bigint NOT NULL,
+    context text NOT NULL
+);
+
 CREATE TABLE holdfast__trigger (
     workflow text NOT NULL COLLATE pg_catalog."C",
     trigger text NOT NULL COLLATE pg_catalog."C",
@@ -647,6 +652,7 @@ CREATE TABLE holdfast__type (
     labels text NOT NULL,
     prefers text DEFAULT '[]'::text NOT NULL,
     prefer_for double precision DEFAULT 5 NOT NULL,
+    secrets text DEFAULT '[]'::text NOT NULL,
     update_time timestamp with time zone NOT NULL,
     CONSTRAINT holdfast__type_on_crash_check CHECK ((on_crash = ANY (ARRAY['rerun'::text, 'timeout'::text])))
 );
@@ -870,6 +876,9 @@ ALTER TABLE ONLY holdfast__token
 
 ALTER TABLE ONLY holdfast__token
     ADD CONSTRAINT holdfast__token_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY holdfast__trace
+    ADD CONSTRAINT holdfast__trace_pkey PRIMARY KEY (job);
 
 ALTER TABLE ONLY holdfast__trigger
     ADD CONSTRAINT holdfast__trigger_pkey PRIMARY KEY (workflow, trigger);

@@ -37,6 +37,7 @@ CREATE TABLE "holdfast__type" (
   labels text not null, -- that a worker must have
   prefers text not null default '[]', -- labels whose workers get its jobs first
   prefer_for real not null default 5, -- seconds
+  secrets text not null default '[]', -- arguments that nobody is shown
   update_time integer not null
 ) strict, without rowid;
 
@@ -575,6 +576,11 @@ CREATE TABLE "holdfast__request" (
 ) strict, without rowid;
 
 CREATE INDEX "holdfast__request_create" on "holdfast__request" (create_time);
+
+CREATE TABLE "holdfast__trace" (
+  job integer primary key,
+  context text not null -- as JSON
+) strict;
 
 CREATE TABLE "holdfast_work" (
   id integer primary key,
