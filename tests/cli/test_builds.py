@@ -11,6 +11,7 @@ import pytest
 
 from tests.builds.making import Repository, alive, unique, wait_until
 from tests.cli.conftest import Call
+from tests.cli.terminal import heed_ctrl_c
 
 FILE = """
 env = { MODE = "ci" }
@@ -129,7 +130,8 @@ def test_an_interrupt_ends_every_process_of_the_build(copy: Path) -> None:
     seconds = unique()
     (copy / "holdfast.build.toml").write_text(f"[steps.a]\nrun = '(setsid sleep {seconds} &); sleep {seconds}'\n")
     command = [sys.executable, "-m", "holdfast", "builds", "run", str(copy)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, text=True, preexec_fn=heed_ctrl_c) as process:
         wait_until(lambda: len(alive(seconds)) == 2, "both sleepers")
         process.send_signal(signal.SIGINT)
         said, complained = process.communicate(timeout=60)

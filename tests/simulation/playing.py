@@ -1,7 +1,8 @@
 """Playing seeds, and telling the shortest story that breaks a promise."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from tests.simulation.story import Action, shrunk, written
 from tests.simulation.world import World
@@ -29,12 +30,24 @@ def fault_of(seed: int, story: Sequence[Action] | None = None) -> Exception | No
 
 def first_fault(seeds: Iterable[int]) -> tuple[int, Exception] | None:
     """Of the first seed that breaks something."""
-    logging.getLogger("holdfast").setLevel(logging.CRITICAL)
-    for seed in seeds:
-        error = fault_of(seed)
-        if error is not None:
-            return seed, error
+    with silence():
+        for seed in seeds:
+            error = fault_of(seed)
+            if error is not None:
+                return seed, error
     return None
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Sweepers say a lot in a world in which everything goes wrong."""
+    logger = logging.getLogger("holdfast")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def story_of(seed: int) -> str:

@@ -10,7 +10,7 @@ from tests.simulation.story import Action, shrunk, written
 
 SEEDS = 2000
 AT_A_TIME = 50
-KEPT: list[int] = []  # seeds that once broke a promise
+KEPT = [1071]  # seeds that once broke a promise
 
 
 @pytest.mark.claim("R1", "J2", "J3", "J5", "J9", "J10", "J12", "Q4", "Q5", "W1", "W3", "W5", "C2", "C3", "C4")

@@ -533,7 +533,8 @@ class World:
         """To the next time at which something is wanted, or on for a while."""
         now = self.store.time(self.clock.now())
         wanted = (
-            "select min(scheduled_run_time) as time from {job} where state <> 'final' and scheduled_run_time > :now"
+            "select min(time) as time from (select scheduled_run_time as time from {job} where state <> 'final' "
+            "union all select ready_time from {ready}) where time > :now"  # in line since before the clock was set back
         )
         time = self.sql.value(wanted, now=now)
         self.clock.advance(20.0 if time is None else (time - now) / 1e6)

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import uvicorn
+
 from holdfast.cli import serving
 from holdfast.cli.command import Call
 from holdfast.cli.output import complain, say, say_json
@@ -46,12 +48,14 @@ def serve_and_work(call: Call, settings: Settings, target: str, first: bool) -> 
     app, projects = app_for(call, settings, target)
     worker = app.worker_for_ever(**wanted_of(app, settings, target))
     serving.refuse_open_door(app, settings)
-    with serving.listening(settings) as listener:
+    asgi = create(app, hosts=serving.hosts(settings), projects=projects)
+    server = uvicorn.Server(serving.configured(asgi))
+    with serving.listening(settings) as listener, serving.heeding(server):
         if first:
             serving.tell(call, app, listener)
         worker.start()
         try:
-            serving.run(create(app, hosts=serving.hosts(settings), projects=projects), listener)
+            server.run(sockets=[listener])
         finally:
             worker.stop()
             worker.stopped(STOPS_WITHIN)
@@ -59,7 +63,8 @@ def serve_and_work(call: Call, settings: Settings, target: str, first: bool) -> 
 
 
 def _end_with_the_watcher() -> None:
-    sys.stdin.buffer.read()
+    while os.read(0, 4096):  # not by sys.stdin, whose lock would be in the way when the interpreter ends
+        pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -5,6 +5,9 @@ import logging
 import signal
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import uvicorn
 from litestar.types import ASGIApp
@@ -30,9 +33,10 @@ def serve(call: Call, settings: Settings, target: str) -> None:
     app, projects = app_for(call, settings, target)
     app.wait_for_store()
     refuse_open_door(app, settings)
-    with listening(settings) as listener:
+    server = uvicorn.Server(configured(create(app, hosts=hosts(settings), projects=projects)))
+    with listening(settings) as listener, heeding(server):
         tell(call, app, listener)
-        run(create(app, hosts=hosts(settings), projects=projects), listener)
+        server.run(sockets=[listener])
     app.close()
 
 
@@ -96,12 +100,16 @@ def tell(call: Call, app: App, listener: socket.socket) -> None:
         say(f"Serving instance `{app.name}` at {address}. Log in once, within a day, at:\n  {login}")
 
 
-def run(asgi: ASGIApp, listener: socket.socket) -> None:
-    """Answer requests until SIGTERM or Ctrl-C."""
-    # It ends gracefully at a signal and then raises it again, for whoever had it before: nobody.
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+@contextmanager
+def heeding(server: uvicorn.Server) -> Iterator[None]:
+    """SIGTERM and Ctrl-C end the server gracefully, also before it has begun and when it raises them again at its end."""
+
+    def end(*_: Any) -> None:
+        server.should_exit = True
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        uvicorn.Server(configured(asgi)).run(sockets=[listener])
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

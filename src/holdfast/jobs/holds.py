@@ -56,6 +56,9 @@ def check(level: str, workflow: str | None, trigger: str | None) -> Level:
     """The level, if there may be a hold with this level and scope; else `Invalid`."""
     if level not in list(Level):
         raise Invalid(f"level={level!r}; what can be held is {', '.join(f'`{each}`' for each in Level)}.")
+    for name, value in (("workflow", workflow), ("trigger", trigger)):
+        if value is not None and "\0" in value:
+            raise Invalid(f"{name}={value!r:.60} has a NUL character in it, which no name has.")
     if trigger is not None and workflow is None:
         raise Invalid(f"trigger={trigger!r} names a run of a workflow: say which one, workflow=….")
     if trigger is not None and level == Level.SUBMIT:

@@ -295,6 +295,7 @@ class WorkerShape(Struct):
     queues: list[str]
     job_types: list[str]
     labels: list[str]
+    duties: list[str]
     concurrency: int
     start_time: datetime
     beat_time: datetime
