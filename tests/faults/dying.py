@@ -65,12 +65,12 @@ def live(url: str, name: str, last: int) -> int:
     with make_app(url, name) as app:
         store, count, text = app.store, 0, type(app.store).text
 
-        def counted(self: Any, statement: str, queue: str = "") -> str:
+        def counted(self: Any, *asked: Any) -> str:
             nonlocal count
             count += 1
             if count == last:
                 os._exit(DIED)
-            return text(self, statement, queue)
+            return text(self, *asked)
 
         for worker in store.workers():
             store.lose(worker.id)  # as its sweeper would when it was missed
