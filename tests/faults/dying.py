@@ -65,7 +65,7 @@ def live(url: str, name: str, last: int) -> int:
     with make_app(url, name) as app:
         store, count, text = app.store, 0, type(app.store).text
 
-        def counted(self: Any, *asked: str) -> str:
+        def counted(self: Any, *asked: Any) -> str:
             nonlocal count
             count += 1
             if count == last:
