@@ -328,6 +328,11 @@ def new_job(row: TypeRow, text: str, options: Mapping[str, Any]) -> NewJob:
     on_duplicate = get("on_duplicate", "return")
     if on_duplicate not in ON_DUPLICATE:
         raise Invalid(f"{what}: on_duplicate={on_duplicate!r}; it may be {', '.join(map(repr, ON_DUPLICATE))}.")
+    timeout = timeout_of(get("timeout", row.default_timeout), what)
+    if timeout is None and row.on_crash == "timeout":
+        raise Invalid(
+            f"{what}: timeout=None, but its on_crash='timeout' ends a crashed job by its timeout. Give the job one."
+        )
     time_windows = windows.listed(get("time_windows", row.default_time_windows))
     windows.parse_all(time_windows)
     factor = get("throttle_factor", row.default_throttle_factor)
@@ -338,7 +343,7 @@ def new_job(row: TypeRow, text: str, options: Mapping[str, Any]) -> NewJob:
         payload=text,
         job_key=check_job_key(get("job_key")),
         priority=number(get("priority", row.default_priority), f"{what}: priority"),
-        timeout=timeout_of(get("timeout", row.default_timeout), what),
+        timeout=timeout,
         throttle_factor=float(factor),
         retries=retries_of(get("retries", row.default_retries), what),
         timeout_named="timeout" in options or row.timeout_named,

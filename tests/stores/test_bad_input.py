@@ -364,6 +364,16 @@ def test_numbers_that_a_float_holds_are_stored_whatever_their_type(send: Any) ->
     assert (huge.enqueue().refresh().timeout, own.get(1).priority) == (1e30, -1e30)
 
 
+@pytest.mark.claim("C3")
+def test_a_job_that_only_its_timeout_ends_after_a_crash_has_one(send: Any) -> None:
+    own = send.app
+    slow = own.queue("mail").job(lambda: None, name="slow", on_crash="timeout")
+    for wrong in (lambda: slow.using(timeout=None), lambda: own.enqueue("mail", "slow", {}, timeout=None)):
+        with told(Invalid, "timeout=None", "on_crash='timeout'"):
+            wrong()
+    assert own.find() == []
+
+
 @pytest.mark.claim("R2")
 def test_a_length_of_time_may_be_a_timedelta_wherever_it_is_seconds() -> None:
     minute = timedelta(minutes=1)
