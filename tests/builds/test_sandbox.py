@@ -42,7 +42,16 @@ def test_other_builds_database_tokens_and_homes_cannot_be_read(
     for file in (other, token, database):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("geheim")
-    unseen = [other, token, database, folder / "log", Path("/etc/shadow"), Path.home() / ".ssh", Path("/root")]
+    unseen = [
+        other,
+        token,
+        database,
+        folder / "log",
+        Path("/etc/shadow"),
+        Path("/etc/ssl/private"),
+        Path.home() / ".ssh",
+        Path("/root"),
+    ]
     lines = [f"! cat {path} && ! ls {path}" for path in unseen]
     lines += ["! grep -r gehei[m] /build /tmp /var /run /etc", "! ls /proc/*/cwd/../../6"]
     order = repository.order(one_step(*lines), **IN)

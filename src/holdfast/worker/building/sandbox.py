@@ -29,21 +29,13 @@ done
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 STORES = ("/nix/store", "/gnu/store")
-# Of /etc only what programs need to run: there may be secrets in the rest.
+# Of /etc only what programs need to run: there are keys and passwords in the rest.
 SETTINGS = (
     *("alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "fonts", "gai.conf", "group"),
-    *(
-        "host.conf",
-        "hosts",
-        "java-17-openjdk",
-        "java-21-openjdk",
-        "ld.so.cache",
-        "ld.so.conf",
-        "ld.so.conf.d",
-        "locale.alias",
-    ),
-    *("localtime", "login.defs", "magic", "mime.types", "nsswitch.conf", "os-release", "passwd", "pki", "protocols"),
-    *("resolv.conf", "services", "ssl", "terminfo", "timezone"),
+    *("host.conf", "hosts", "java-17-openjdk", "java-21-openjdk", "ld.so.cache", "ld.so.conf", "ld.so.conf.d"),
+    *("locale.alias", "localtime", "login.defs", "magic", "mime.types", "nsswitch.conf", "os-release", "passwd"),
+    *("pki/ca-trust", "pki/tls/cert.pem", "pki/tls/certs", "protocols", "resolv.conf", "services", "ssl/certs"),
+    *("ssl/cert.pem", "ssl/openssl.cnf", "terminfo", "timezone"),
 )
 INSIDE = "/build"
 PROBE_SECONDS = 20
