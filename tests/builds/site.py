@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -41,8 +40,7 @@ class Installation:
 
     def __init__(self, root: Path, url: str, instance: str, repository: Repository) -> None:
         self.root, self.repository, self.gate = root, repository, root / "gate"
-        self.port = _free_port()
-        self.address = f"http://127.0.0.1:{self.port}"
+        self.url, self.instance, self.address = url, instance, ""
         (root / "holdfast.toml").write_text(SETTINGS.format(url=url, instance=instance, repository=repository.path))
         self.environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "HOOK_SECRET": SECRET}
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -69,13 +67,6 @@ class Installation:
     def builder(self) -> subprocess.Popen[bytes]:
         return self.start("worker", "--grace", "1")
 
-    def _answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.address}/healthz", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
-
     def holdfast(self, *arguments: str) -> Any:
         """What a command answers in JSON."""
         done = subprocess.run(
@@ -100,7 +91,7 @@ class Installation:
     def request(self, path: str, method: str = "GET") -> Any:
         """An answer of the API; with a token that is made when it is first needed."""
         if not self.token:
-            self.token = self.holdfast("tokens", "create", "--scope", "admin", "--name", "tests")["token"]
+            self.token = self.holdfast("tokens", "create", "tests", "--scope", "admin")["token"]
         headers = {"Authorization": f"Bearer {self.token}"}
         request = urllib.request.Request(f"{self.address}{path}", headers=headers, method=method)
         return urllib.request.urlopen(request, timeout=60)
@@ -131,6 +122,8 @@ class Installation:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
             process.wait(30)
+            if process.stdout is not None:
+                process.stdout.close()
 
 
 class Watcher(threading.Thread):
@@ -161,9 +154,3 @@ def installation(root: Path, url: str, instance: str, repository: Repository) ->
         yield made
     finally:
         made.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
