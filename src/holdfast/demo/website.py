@@ -12,7 +12,7 @@ from holdfast.projects import Projects
 
 BUILD_FILE = r"""
 [steps.compile]
-run = ['''for part in 1 2 3 4 5 6 7 8; do printf '\033[36mcompile\033[0m part %s of 8\n' $part; sleep 0.4; done''',
+run = ['''for part in 1 2 3 4 5 6 7 8; do printf '\033[36mcompile\033[0m part %s of 8\n' $part; sleep 0.9; done''',
        "mkdir -p out && cp index.html out/index.html"]
 outputs = { website = "out/index.html" }
 
@@ -22,7 +22,7 @@ run = ['''printf '\033[33mwarning\033[0m: /about is linked from nowhere\n'; slee
 
 [steps.test]
 after = ["compile"]
-run = ['''for number in 1 2 3 4 5 6; do printf '\033[32mpassed\033[0m test %s\n' $number; sleep 0.3; done''',
+run = ['''for number in 1 2 3 4 5 6; do printf '\033[32mpassed\033[0m test %s\n' $number; sleep 0.6; done''',
        "grep -q sale index.html || { printf '\\033[1;31mfailed\\033[0m: there is no sale on the page\\n'; exit 1; }"]
 """
 PEOPLE = ("Ada <ada@example.org>", "Ben <ben@example.org>")

@@ -16,9 +16,9 @@ from holdfast.web.pages.page import Form, Html, TheFrame, action, page
 from holdfast.web.site import TheSite
 
 PER_PAGE = 50
-FIRST_BYTES = 1 << 17  # of the end of a log that a page begins with
-NEXT_BYTES = 1 << 18  # that are read at a time
-LINES = 500
+LAST_BYTES = 1 << 17  # of a log that a page begins with
+MOST_BYTES = 1 << 18  # that are read at a time
+MOST_LINES = 2000
 LONGEST = 4000  # characters of a line
 
 
@@ -58,7 +58,7 @@ def build(frame: TheFrame, site: TheSite, build_id: FromPath[int]) -> Html:
     projects = projects_of(site)
     found = projects.use(build_id)
     result, now = projects.result(found), site.app.store.now()
-    start = max(0, _size(projects, found) - FIRST_BYTES)
+    start = max(0, _size(projects, found) - LAST_BYTES)
     shown = [step for step in found.steps if not step.hidden]
     return frame.show(
         "build.html",
@@ -72,7 +72,7 @@ def build(frame: TheFrame, site: TheSite, build_id: FromPath[int]) -> Html:
             found.start_time or found.create_time,
             found.end_time or now,
         ),
-        lines=read(projects, found, start),
+        lines=read(projects, found, start, cut=start > 0),
         cut=start > 0,
     )
 
@@ -89,27 +89,28 @@ def log(frame: TheFrame, site: TheSite, build_id: FromPath[int]) -> Html:
     return Html(render("build_lines.html", lines=read(projects, found, after)), media_type="text/html")
 
 
-def read(projects: Projects, build: Build, start: int) -> list[Line]:
-    """Whole lines from a place on; of a build that is over, all of them to the end."""
+def read(projects: Projects, build: Build, start: int, cut: bool = False) -> list[Line]:
+    """Whole lines from a place on, to the end of the log if the build is over; with `cut` without the first one."""
+    content = _content(projects, build, start)
+    *parts, rest = content.split(b"\n")
+    if rest and (not build.active or len(rest) >= LONGEST):
+        parts.append(rest)
+    lines, at, style = [], start, ansi.PLAIN
+    for part in parts[:MOST_LINES]:
+        at = min(at + len(part) + 1, start + len(content))
+        html, style = ansi.rendered(part.decode("utf-8", "replace")[:LONGEST], style)
+        lines.append(Line(html, at))
+    return lines[1:] if cut else lines
+
+
+def _content(projects: Projects, build: Build, start: int) -> bytes:
     try:
         file = os.open(projects.log_path(build), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        return []
+        return b""
     with open(file, "rb") as opened:
         opened.seek(start)
-        content = opened.read(NEXT_BYTES)
-    parts = content.split(b"\n")
-    rest = parts.pop()
-    if rest and (not build.active or not parts):
-        parts.append(rest)
-    if start and parts and len(content) >= FIRST_BYTES // 2:
-        parts[0] = parts[0][-LONGEST:]
-    lines, at, style = [], start, ansi.PLAIN
-    for part in parts[: 4 * LINES]:
-        at += len(part) + 1
-        html, style = ansi.rendered(part.decode("utf-8", "replace")[:LONGEST], style)
-        lines.append(Line(html, min(at, start + len(content))))
-    return lines
+        return opened.read(MOST_BYTES)
 
 
 def _size(projects: Projects, build: Build) -> int:

@@ -150,7 +150,7 @@
         const empty = lines.length && box && box.querySelector("[data-empty]");
         if (empty) empty.remove();
         if (below && lines.length) box.scrollTop = box.scrollHeight;
-        more = lines.length >= 500;
+        more = lines.length >= 500 && !document.hidden;
       }
     }
   }
