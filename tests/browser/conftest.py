@@ -18,6 +18,7 @@ import uvicorn
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from holdfast import App
+from holdfast.projects import Projects
 from holdfast.web import auth
 from holdfast.web.app import create
 from tests.browser.shop import Shop
@@ -47,13 +48,15 @@ def chromium() -> Iterator[Browser]:
 class Served:
     """An app at an address."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, projects: Projects) -> None:
         self.app = app
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.bind(("127.0.0.1", 0))
         listener.listen(100)
         self.address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        config = uvicorn.Config(create(app), log_level="warning", access_log=False, timeout_graceful_shutdown=1)
+        config = uvicorn.Config(
+            create(app, projects=projects), log_level="warning", access_log=False, timeout_graceful_shutdown=1
+        )
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listener]}, daemon=True)
         self.thread.start()
@@ -68,14 +71,14 @@ class Served:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Shop]:
-    made = Shop(f"sqlite:///{tmp_path}/shop.db")
+    made = Shop(tmp_path)
     yield made
     made.close()
 
 
 @pytest.fixture
 def served(shop: Shop) -> Iterator[Served]:
-    made = Served(shop.app)
+    made = Served(shop.app, shop.yard.projects)
     yield made
     made.stop()
 

@@ -1,21 +1,35 @@
 """A shop whose handlers do as the test says: everything that a page can show is there, and stands still."""
 
 import threading
+from pathlib import Path
 from typing import Any
 
 from holdfast import WAIT, App, Failed, Fixed, current_job
 from holdfast.clock import monotonic, sleep
+from tests.builds.making import Repository
+from tests.builds.yard import Yard
 
 PATIENCE = 60.0
+BUILD = r"""
+[steps.compile]
+run = ["for part in 1 2 3 4; do printf '\033[36mcompile\033[0m part %s of 5\n' $part; done",
+       "while [ ! -e {gate} ]; do sleep 0.05; done", "printf '\033[32mcompile\033[0m part 5 of 5\n'"]
+outputs = {{ report = "report.txt" }}
+[steps.test]
+after = ["compile"]
+run = ["echo all is well"]
+"""
 
 
 class Shop:
     """The app, its worker, and the gates at which its handlers wait."""
 
-    def __init__(self, url: str) -> None:
-        self.app = App(url, name="shop")
+    def __init__(self, folder: Path) -> None:
+        self.app = App(f"sqlite:///{folder}/shop.db", name="shop")
         self.gates: dict[str, threading.Event] = {}
         self.declare()
+        (folder / "yard").mkdir()
+        self.yard = Yard(self.app, folder / "yard", Repository(folder / "repository"))
         self.app.store.queues()
         self.worker = self.app.worker(concurrency=16, name="ada")
         self.worker.start()
@@ -23,6 +37,7 @@ class Shop:
     def close(self) -> None:
         for gate in self.gates.values():
             gate.set()
+        self.yard.open()
         self.worker.stop(hurry=True)
         self.app.close()
 
@@ -107,6 +122,13 @@ class Shop:
         @report.step(phase=1)
         def tidy(task: Any) -> None: ...
 
+    def build(self) -> int:
+        """A build that waits at its gate."""
+        commit = self.yard.repository.commit(BUILD.format(gate=self.yard.gate), {"report.txt": "all is well"})
+        build: int = self.yard.ask(commit, title="Announce the sale", author="Ada").build.id
+        self.until(lambda: "part 4 of 5" in self.yard.log(build))
+        return build
+
     def open(self) -> None:
         """Something of everything, at rest."""
         types = self.app.job_types
@@ -123,6 +145,7 @@ class Shop:
         report.submit("2026-11-15", params={"paper": "none"}).wait(PATIENCE)
         self.gate("sums").clear()
         self.run = report.submit("2026-11-16")
+        self.built = self.build()
         self.until(lambda: self.app.get(self.refunded.id).final)
         self.until(lambda: self.app.get(self.charged.id).state == "error")
         self.until(lambda: self.app.get(self.resized.id).progress is not None)

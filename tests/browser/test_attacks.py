@@ -54,6 +54,17 @@ def test_triggers_params_and_published_values_stay_text(shop: Shop, opens: Opens
     safe(page)
 
 
+def test_titles_authors_branches_and_logs_of_builds_stay_text(shop: Shop, opens: Opens) -> None:
+    name = "evil.txt"
+    commit = shop.yard.repository.commit(f'[steps.a]\nrun = ["cat {name}"]\n', {name: COLOURED})
+    build = shop.yard.ask(commit, title=EVIL, author=EVIL, branch="a<b>&'").build.id
+    shop.until(lambda: not shop.yard.projects.look(build).active)
+    for path in ("/builds", f"/builds/{build}", "/builds?branch=<script>"):
+        safe(opens(path))
+    page = opens(f"/builds/{build}")
+    assert "<script>window.hit = 1</script>" in page.locator("#lines").inner_text()
+
+
 def test_what_stands_in_the_address_stays_text(shop: Shop, opens: Opens) -> None:
     def typed(path: str, **values: Any) -> Page:
         page = opens(path, quiet=False)

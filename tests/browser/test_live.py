@@ -96,3 +96,16 @@ def test_what_somebody_has_opened_stays_open(shop: Shop, opens: Opens) -> None:
     shop.app.abort(job.id)
     expect(page.locator("h1 .badge")).to_have_text("aborted")
     expect(page.locator("#traceback-1")).not_to_have_attribute("open", "")
+
+
+def test_the_log_of_a_build_grows_in_its_colours(shop: Shop, opens: Opens) -> None:
+    build = shop.build()
+    page = opens(f"/builds/{build}")
+    expect(page.locator("#lines")).to_contain_text("part 4 of 5")
+    assert page.locator("#lines .ink-cyan:has-text('compile')").count() >= 4
+    mark(page)
+    shop.yard.open()
+    expect(page.locator("#lines")).to_contain_text("part 5 of 5")
+    expect(page.locator("h1 .badge")).to_have_text("success")
+    expect(page.get_by_role("link", name="report")).to_be_visible()
+    assert marked(page)

@@ -19,6 +19,8 @@ PAGES = {
     "workflows": ("/workflows", "2026-11-16"),
     "run": ("/workflows/report/2026-11-16?step=sums", "Tasks of sums"),
     "run-erred": ("/workflows/report/2026-11-15", "Retry what erred"),
+    "builds": ("/builds", "Announce the sale"),
+    "build": ("/builds/{built}", "part 4 of 5"),
     "queues": ("/queues", "throttle_limit"),
     "workers": ("/workers", "ada"),
     "schedules": ("/schedules?name=nightly", "0 3 * * *"),
@@ -35,6 +37,7 @@ KEPT = {
     ("run", "wide", "light"),
     ("run", "wide", "dark"),
     ("run", "phone", "light"),
+    ("build", "wide", "light"),
     ("queues", "wide", "light"),
     ("schedules", "wide", "light"),
     ("workers", "wide", "dark"),
@@ -42,7 +45,7 @@ KEPT = {
 
 
 def path_of(name: str, shop: Shop) -> str:
-    return PAGES[name][0].format(resized=shop.resized.id, charged=shop.charged.id)
+    return PAGES[name][0].format(resized=shop.resized.id, charged=shop.charged.id, built=shop.built)
 
 
 def settle(page: Page) -> None:

@@ -24,6 +24,11 @@ def shop(shop: App) -> App:
     def stumble() -> None:
         raise ValueError(f"stumbled in attempt {current_job().attempt}")
 
+    @mail.job(secrets=["password"], retries=0)
+    def log_in(user: str, password: str) -> None:
+        current_job().log(f"{user} has {password}")
+        raise ValueError(f"{password} is wrong")
+
     @mail.job()
     def talk() -> None:
         current_job().log("\x1b[31m<b>one\x1b[0m")
@@ -115,6 +120,15 @@ def test_a_job_page_tells_why_it_waits_and_what_happened(browser: Browser, shop:
     page = text(browser, f"/jobs/{job.id}")
     assert "hi ada@example.org" in page
     assert "initial → running attempt 1, claimed" in page
+
+
+def test_secrets_of_a_payload_are_not_shown(browser: Browser, shop: App) -> None:
+    job = shop.job_types["log_in"].enqueue(user="ada", password="hunter2")
+    assert "hunter2" not in text(browser, f"/jobs/{job.id}")
+    shop.run_until_idle()
+    page = text(browser, f"/jobs/{job.id}")
+    assert "ada" in page
+    assert "hunter2" not in page
 
 
 def test_every_attempt_keeps_its_error_with_its_traceback(browser: Browser, shop: App, clock: MovableClock) -> None:

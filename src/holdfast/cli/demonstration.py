@@ -23,6 +23,7 @@ from holdfast.cli.output import say
 from holdfast.config import Settings
 from holdfast.demo.customers import Customers
 from holdfast.demo.shop import make_shop
+from holdfast.demo.website import Website, has_git
 from holdfast.errors import Invalid, Unavailable
 from holdfast.web.app import create
 
@@ -48,29 +49,32 @@ def run(call: Call, folder: Path | None, port: int | None, lasts: float | None) 
     said = logging.StreamHandler(sys.stderr)
     said.setLevel(logging.WARNING)  # what the jobs say belongs to their logs
     logging.basicConfig(format=serving.FORM, handlers=[said])
-    url, over = call.url or database_in(folder), threading.Event()
+    place, over = place_of(folder), threading.Event()
+    url = call.url or f"sqlite:///{place}/demo.db"
     app = make_shop(url, over.wait, call.instance)
+    website = Website(app, place) if has_git() else None
     with serving_at(port) as listener, app:
         app.wait_for_store()
-        with busy(app, over), ends_well():
+        with busy(app, website, over), ends_well():
             serving.tell(call, app, listener)
             if not call.json:
                 say(
                     f"\nA job of your own, beside these: save ten lines as mine.py and run them.\n\n{yours(app, url)}\n"
                 )
                 say("Ctrl-C ends the demonstration.")
-            serve(app, listener, lasts)
+            serve(app, website, listener, lasts)
     if not call.json:
         say("The demonstration is over.")
 
 
-def database_in(folder: Path | None) -> str:
+def place_of(folder: Path | None) -> Path:
+    """Where its database, its repository and its builds are."""
     found = Path(tempfile.mkdtemp(prefix="holdfast-demo-")) if folder is None else folder.resolve()
     try:
         found.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Invalid(f"--folder {found}: {error.strerror}. Choose another.") from error
-    return f"sqlite:///{found}/demo.db"
+    return found
 
 
 def yours(app: App, url: str) -> str:
@@ -88,9 +92,9 @@ def serving_at(port: int | None) -> socket.socket:
 
 
 @contextmanager
-def busy(app: App, over: threading.Event) -> Iterator[None]:
+def busy(app: App, website: Website | None, over: threading.Event) -> Iterator[None]:
     """A worker, and customers that give it something to do. At the end nobody waits for anything any more."""
-    customers = Customers(app)
+    customers = Customers(app, website)
     with app.worker(concurrency=CONCURRENCY, name="demo"):
         customers.start()
         try:
@@ -111,8 +115,9 @@ def ends_well() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def serve(app: App, listener: socket.socket, lasts: float | None) -> None:
-    server = uvicorn.Server(serving.configured(create(app)))
+def serve(app: App, website: Website | None, listener: socket.socket, lasts: float | None) -> None:
+    projects = None if website is None else website.projects
+    server = uvicorn.Server(serving.configured(create(app, projects=projects)))
     timer = None if lasts is None else threading.Timer(lasts, _end, [server])
     if timer is not None:
         timer.daemon = True

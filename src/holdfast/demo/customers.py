@@ -5,6 +5,7 @@ import threading
 from itertools import count
 
 from holdfast.app import App
+from holdfast.demo.website import Website
 
 EVERY = 1.0  # seconds between two moments of the shop
 NAMES = ("ada", "ben", "cleo", "dan", "eva", "finn", "gerd", "hanna", "ivo", "jo")
@@ -13,9 +14,10 @@ NAMES = ("ada", "ben", "cleo", "dan", "eva", "finn", "gerd", "hanna", "ivo", "jo
 class Customers(threading.Thread):
     """Enqueue as people would; `stop` ends it."""
 
-    def __init__(self, app: App, seed: int = 7) -> None:
+    def __init__(self, app: App, website: Website | None = None, seed: int = 7) -> None:
         super().__init__(name="customers", daemon=True)
         self.app = app
+        self.website = website
         self.types = app.job_types
         self.random = random.Random(seed)
         self.orders = count(4711)
@@ -43,6 +45,8 @@ class Customers(threading.Thread):
             self.types["resize"].enqueue(picture=f"{self.random.choice(NAMES)}-{moment}.jpg")
         if moment % 25 == 5:
             self.types["refund"].enqueue(order=next(self.orders))
+        if moment % 45 == 1 and self.website is not None:
+            self.website.change()
         if moment % 30 == 0:
             self.app.workflows["report"].submit(trigger=f"day-{moment // 30 + 1}", params={"day": moment // 30 + 1})
 

@@ -3,6 +3,8 @@
 from litestar import Router
 from litestar.params import FromPath
 
+from holdfast.builds.build import JOB_TYPE as BUILD
+from holdfast.builds.build import QUEUE as BUILDS
 from holdfast.errors import NotFound
 from holdfast.jobs.explain import explain
 from holdfast.jobs.job import Attempt, Job, Move
@@ -49,6 +51,7 @@ def job(frame: TheFrame, site: TheSite, job_id: FromPath[int]) -> Html:
         after=after,
         may_be_more=len(log) == LINES,
         run=run,
+        build=found.payload.get("build") if (found.queue, found.job_type) == (BUILDS, BUILD) else None,
     )
 
 

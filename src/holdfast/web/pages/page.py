@@ -35,6 +35,7 @@ NAVIGATION = (
     ("overview", "/", "Overview"),
     ("jobs", "/jobs", "Jobs"),
     ("workflows", "/workflows", "Workflows"),
+    ("builds", "/builds", "Builds"),
     ("queues", "/queues", "Queues"),
     ("schedules", "/schedules", "Schedules"),
     ("workers", "/workers", "Workers"),

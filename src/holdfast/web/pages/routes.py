@@ -5,6 +5,7 @@ from litestar.di import Provide
 
 from holdfast.web.pages import (
     archive,
+    builds,
     holds,
     job,
     jobs,
@@ -19,7 +20,7 @@ from holdfast.web.pages import (
 )
 from holdfast.web.pages.page import new_frame
 
-NOUNS = (overview, jobs, job, workflows, run, holds, queues, schedules, workers, archive, settings, static)
+NOUNS = (overview, jobs, job, workflows, run, holds, builds, queues, schedules, workers, archive, settings, static)
 
 router = Router(
     "/",

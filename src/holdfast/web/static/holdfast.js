@@ -72,7 +72,8 @@
     clearTimeout(timer);
     if (!on || document.hidden) return;
     const open = over || (source && source.readyState === EventSource.OPEN);
-    timer = setTimeout(load, open ? QUIET : POLLING);
+    const every = document.querySelector("[data-every]"); // what no event tells of
+    timer = setTimeout(load, every ? Number(every.dataset.every) : open ? QUIET : POLLING);
   }
 
   async function renew() {
@@ -149,7 +150,7 @@
         const empty = lines.length && box && box.querySelector("[data-empty]");
         if (empty) empty.remove();
         if (below && lines.length) box.scrollTop = box.scrollHeight;
-        more = lines.length >= 500;
+        more = lines.length >= 500 && !document.hidden;
       }
     }
   }
