@@ -4,6 +4,7 @@ import os
 
 from litestar import Router
 from litestar.params import FromPath
+from markupsafe import Markup
 from msgspec import Struct
 
 from holdfast.builds.build import Build, BuildState
@@ -25,7 +26,7 @@ LONGEST = 4000  # characters of a line
 class Line(Struct, frozen=True):
     """A line of a log, and where the next one begins."""
 
-    html: ansi.Markup
+    html: Markup
     next: int
 
 
