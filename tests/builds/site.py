@@ -18,6 +18,7 @@ from tests.builds.making import Repository
 from tests.builds.yard import SECRET, until
 
 ROOT = Path(__file__).parents[2]
+ADDRESS = re.compile(r"at (http://127\.0\.0\.1:\d+)\.")
 SETTINGS = """
 url = "{url}"
 instance = "{instance}"
@@ -60,8 +61,13 @@ class Installation:
         return made
 
     def serve(self) -> subprocess.Popen[bytes]:
-        made = self.start("serve", "--port", str(self.port))
-        until(self._answers, what="the server answers")
+        log = self.root / "serve.log"
+        before = len(log.read_text()) if log.exists() else 0
+        made = self.start("serve", "--port", "0")
+        told: re.Match[str] = until(
+            lambda: ADDRESS.search(log.read_text()[before:]), what="the server tells its address"
+        )
+        self.address = told[1]
         return made
 
     def builder(self) -> subprocess.Popen[bytes]:
