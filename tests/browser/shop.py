@@ -12,8 +12,8 @@ from tests.builds.yard import Yard
 PATIENCE = 60.0
 BUILD = r"""
 [steps.compile]
-run = ["for part in 1 2 3 4; do printf '\033[36mcompile\033[0m part %s of 5\n' $part; done",
-       "while [ ! -e {gate} ]; do sleep 0.05; done", "printf '\033[32mcompile\033[0m part 5 of 5\n'"]
+run = ["for part in 1 2 3 4; do printf '\\033[36mcompile\\033[0m part %s of 5\\n' $part; done",
+       "while [ ! -e {gate} ]; do sleep 0.05; done", "printf '\\033[32mcompile\\033[0m part 5 of 5\\n'"]
 outputs = {{ report = "report.txt" }}
 [steps.test]
 after = ["compile"]
