@@ -54,8 +54,9 @@ def final_rows(url: str, instance: str) -> dict[int, Row]:
 class Invariants:
     """One look at everything an instance holds, under one snapshot."""
 
-    def __init__(self, sql: RawSql) -> None:
-        self.sql = sql
+    def __init__(self, sql: RawSql, set_back: float = 0.0) -> None:
+        """`set_back`: seconds by which clocks may have gone back since the jobs that run were claimed."""
+        self.sql, self.set_back = sql, set_back
         with sql.snapshot():
             if not sql(IS_SET_UP[sql.postgres], table=f"{sql.instance}__queue"):
                 self.jobs, self.archive, self.hints, self.keys, self.leases, self.attempts = {}, {}, {}, [], [], []
@@ -90,7 +91,7 @@ class Invariants:
         self.places()
         self.records()
         everything = {**self.jobs, **self.archive}
-        check_limits(self.queues, self.jobs.values(), self.leases, self.audits)
+        check_limits(self.queues, self.jobs.values(), self.leases, self.audits, self.set_back)
         check_starts(everything.values(), self.attempts)
         check_runs(self.runs, self.steps, everything.values(), bool(self.holds))
         if builds is not None:

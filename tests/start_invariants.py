@@ -9,7 +9,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from holdfast.jobs import windows
@@ -19,8 +19,10 @@ NO_LIMIT = float("inf")
 ROUNDING = 1e-9
 
 
-def check_limits(queues: Iterable[Row], jobs: Iterable[Row], leases: Iterable[Row], audits: Iterable[Row]) -> None:
-    """I5. Raises AssertionError naming the queue."""
+def check_limits(
+    queues: Iterable[Row], jobs: Iterable[Row], leases: Iterable[Row], audits: Iterable[Row], set_back: float = 0.0
+) -> None:
+    """I5. Raises AssertionError naming the queue. `set_back`: seconds by which a clock may have gone back meanwhile."""
     used: dict[str, list[Row]] = {}
     for job in jobs:
         if job["situation"] in ("held", "waiting") and job["throttle_factor"]:
@@ -33,10 +35,14 @@ def check_limits(queues: Iterable[Row], jobs: Iterable[Row], leases: Iterable[Ro
         if claimed:
             mine = [row for row in changes if row["queue"] == queue["name"]]
             total = sum(job["throttle_factor"] for job in found)
-            allowed = highest_limit(queue, mine, max(claimed))
+            allowed = highest_limit(queue, mine, earlier(max(claimed), set_back))
             assert total <= allowed * (1 + ROUNDING), (
                 f"I5: queue {queue['name']} uses {total:g} of {allowed:g} since its last claim: {[job['id'] for job in found]}"
             )
+
+
+def earlier(moment: Any, seconds: float) -> Any:
+    return moment - timedelta(seconds=seconds) if isinstance(moment, datetime) else moment - seconds * 1_000_000
 
 
 def ids_of(lease: Row) -> list[int]:
