@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.jobs.job import AttemptEnd, Outcome, Situation, State
-from holdfast.jobs.states import ALONE_AFTER
+from holdfast.jobs.states import ALONE_AFTER, MOST_LOSSES
 from holdfast.stores.contract import Store, WorkerJoin
 from holdfast.worker.sweeper import Vigil
 from tests.by_hand import WorkerByHand, add, declare
@@ -143,6 +143,42 @@ def test_three_losses_in_a_row_make_a_job_run_alone_and_only_then_crashes_count(
     assert "3 times" in str(found.error)
     assert "max_crashes=3" in str(found.error)
     assert [attempt.outcome for attempt in store.attempts(job.id)] == [AttemptEnd.LOST] * 6
+
+
+@pytest.mark.claim("C3")
+def test_a_loss_together_with_others_is_no_evidence_against_a_job(store: Store) -> None:
+    jobs = [add(store) for _ in range(50)]
+    for _ in range(10):
+        worker = WorkerByHand(store)
+        assert len(worker.claim(50)) == 50
+        worker.die()
+    assert {(found.final, found.losses, found.crashes) for found in map(store.get, [job.id for job in jobs])} == {
+        (False, 10, 0)
+    }
+    worker = WorkerByHand(store)
+    calls = worker.claim(50)
+    worker.succeed(*calls[1:])
+    worker.die()
+    assert [store.get(job.id).crashes for job in jobs] == [1] + 49 * [0]  # of it alone it was evidence
+
+
+@pytest.mark.claim("C3")
+@pytest.mark.parametrize("max_crashes", [3, None])
+def test_a_job_that_every_worker_is_lost_with_ends_although_others_were_there(
+    store: Store, max_crashes: int | None
+) -> None:
+    declare(store, max_crashes=max_crashes)
+    killer = add(store, priority=1)
+    for _ in range(MOST_LOSSES):
+        assert not store.get(killer.id).final
+        neighbour, worker = add(store, job_type="print"), WorkerByHand(store)
+        worker.claim(2)
+        worker.die()
+        other = WorkerByHand(store, types=("print",))
+        other.succeed(*other.claim(2))
+        assert store.get(neighbour.id).outcome == "success"
+    assert store.get(killer.id).final == (max_crashes is not None)
+    assert max_crashes is None or "30 workers in a row" in str(store.get(killer.id).error)
 
 
 @pytest.mark.claim("C3")
