@@ -6,6 +6,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, time
+from typing import Any
 
 from msgspec import Struct
 
@@ -109,14 +110,14 @@ class Ending(Struct, frozen=True):
     seconds: float
     succeeded: bool = True
     expected: bool = False  # it raised `Failed`
-    retry_delay: float | None = None
 
 
 class Recorded(Struct, frozen=True):
-    """A job that was: when it came, with what, and how its attempts went."""
+    """A job that was: when it came, what it had of its own, and how its attempts went."""
 
     time: datetime
-    new: NewJob
+    job_type: str
+    options: Mapping[str, Any]  # of a `NewJob`; the rest is as its type says
     endings: tuple[Ending, ...]
 
 

@@ -32,7 +32,8 @@ from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.sweeper import Sweeper
 
 INSTANCE = "simulation"
-SWEEP_EVERY = 60.0  # seconds while nobody is missing
+SWEEP_EVERY = 300.0  # seconds while nobody is missing
+SWEEP_SHUT_EVERY = 60.0  # seconds, where jobs expire or windows close
 KEPT = 600.0  # seconds that ended jobs stay in memory
 NEVER = 1e9
 TELL_EVERY = 2000  # jobs
@@ -65,7 +66,7 @@ class Group:
         self.asks = asking(types, {}, plan.labels, ())
 
     def hungry(self, news: dict[str, int]) -> list[str]:
-        return [queue for queue in self.queues if news[queue] > self.seen.get(queue, -1)]
+        return [queue for queue in self.queues if news.get(queue, -1) > self.seen.get(queue, -1)]
 
 
 class Place:
@@ -116,14 +117,15 @@ class Playing:
         self.store.register(fleet.queues, tuple(rows.values()))
         self.store.listeners.append(self._hear)
         self.throttled = {row.name for row in self.store.queues() if row.throttled}
-        self._preferences = {
-            name: Preference(row.prefers, row.prefer_for) for name, row in rows.items() if row.prefers
-        }
+        self._preferences = {name: Preference(row.prefers, row.prefer_for) for name, row in rows.items() if row.prefers}
         names = tuple(queue.name for queue in fleet.queues)
         self.groups = [Group(plan, plan.queues or names, plan.handles(rows)) for plan in fleet.workers]
         self.types = {name: TypeTally(plan.row.queue) for name, plan in fleet.types.items()}
         self.queues = {queue.name: QueueTally(queue.throttle_limit, self.start) for queue in fleet.queues}
         self.news = dict.fromkeys(names, 0)
+        self.waiting = dict.fromkeys(names, 0)  # jobs that live and do not run
+        self.least = {name: self._least_factor(name) for name in names}
+        self.full: set[str] = set()  # found so, and nothing has ended since
         self.jobs: dict[int, Played] = {}
         self.count = 0
         self._luck = random.Random(f"{fleet.seed}:workers")
@@ -134,8 +136,20 @@ class Playing:
         self._missing: set[int] = set()  # workers that died and were not called lost yet
         self._sweep_at = self.end
         self._records = 0
+        shuts = fleet.recorded or any(
+            plan.expires_after or plan.row.default_time_windows for plan in fleet.types.values()
+        )
+        self._sweep_every = SWEEP_SHUT_EVERY if shuts else SWEEP_EVERY
         self._telling: list[VirtualWorker] = []
         self.sweeper = self._sweeper(tuple(rows))
+
+    def _least_factor(self, queue: str) -> float:
+        """What must be free for any job of the queue to start, where nothing but a limit holds them back; else 0."""
+        declared = next(each for each in self.fleet.queues if each.name == queue)
+        if declared.throttler is not None or self.fleet.recorded:
+            return 0.0
+        plans = self.fleet.types.values()
+        return min((each.template.throttle_factor for each in plans if each.row.queue == queue), default=0.0)
 
     def _sweeper(self, types: tuple[str, ...]) -> Sweeper:
         settings = WorkerSettings(
@@ -149,7 +163,7 @@ class Playing:
 
     def played(self) -> Result:
         self._plan_workers()
-        self._sweep_after(SWEEP_EVERY)
+        self._sweep_after(self._sweep_every)
         coming = self._coming()
         arrival = next(coming, None)
         while True:
@@ -200,7 +214,8 @@ class Playing:
     def _coming(self) -> Iterator[tuple[int, NewJob, TypePlan, int, Recorded | None]]:
         if self.fleet.recorded:
             for number, each in enumerate(self.fleet.recorded):
-                yield microseconds(each.time), each.new, self.fleet.types[each.new.job_type], number, each
+                plan = self.fleet.types[each.job_type]
+                yield microseconds(each.time), structs.replace(plan.template, **each.options), plan, number, each
             return
         for arrival in chance.arrivals(self.fleet):
             plan = self.fleet.types[arrival.job_type]
@@ -232,6 +247,7 @@ class Playing:
     def _want(self, job_id: int, due: int) -> None:
         """A job is wanted from then on."""
         job = self.jobs[job_id]
+        self.waiting[job.plan.row.queue] += 1
         job.due = due
         row = job.plan.row
         self.queues[row.queue].wanted.append(due)
@@ -248,11 +264,11 @@ class Playing:
         """Who has something to tell, and then, in the order of chance, who has room, as long as there is something to find."""
         while self._telling:
             self._turn(self._telling.pop())
-        while True:
+        while news := self._worth_a_look():
             able = [
                 place.worker
                 for group in self.groups
-                if group.hungry(self.news)
+                if group.hungry(news)
                 for place in group.places
                 if place.worker is not None and place.worker.room > 0
             ]
@@ -260,12 +276,16 @@ class Playing:
                 return
             self._turn(able[0] if len(able) == 1 else self._luck.choice(able))
 
+    def _worth_a_look(self) -> dict[str, int]:
+        """The news of queues in which somebody might find something: jobs wait there, and the limit was not found used."""
+        return {queue: self.news[queue] for queue, count in self.waiting.items() if count and queue not in self.full}
+
     def _turn(self, worker: VirtualWorker) -> None:
         group = worker.group
         promote = self._promote_at <= self.now
         if promote:
             self._promote_at = self.end
-        known = dict(self.news)
+        known = self._worth_a_look()
         self._heard = False
         answer, wants, told = worker.turn(group.asks, group.hungry(known), promote)
         for change in answer.changes:
@@ -277,7 +297,9 @@ class Playing:
             if sum(call.queue == want.queue for call in answer.claimed) < want.room:
                 group.seen[want.queue] = known[want.queue]
         for queue, seconds in answer.full.items():
-            if seconds is not None:
+            if seconds is None and self.queues[queue].free < self.least[queue]:
+                self.full.add(queue)
+            elif seconds is not None:
                 self.plan(self.now + max(1, round(seconds * SECOND)), lambda queue=queue: self._tell(queue))  # type: ignore[misc]
         if answer.wake_in is not None:
             self._promote_by(self.now + round(answer.wake_in * SECOND))
@@ -294,6 +316,7 @@ class Playing:
         if not job.started:
             job.started = True
             tally.waits.append(self.now - job.due)
+        self.waiting[row.queue] -= 1
         self.queues[row.queue].served.append(self.now)
         self.queues[row.queue].use(job.factor, self.now)
         worker.place.tally.attempts += 1
@@ -329,6 +352,7 @@ class Playing:
         job.held = False
         queue = job.plan.row.queue
         self.queues[queue].use(-job.factor, self.now)
+        self.full.discard(queue)
         if queue in self.throttled:
             self._tell(queue)
 
@@ -448,7 +472,7 @@ class Playing:
         if at != self._sweep_at:
             return
         self._sweep_at = self.end
-        rest = SWEEP_EVERY
+        rest = self._sweep_every
         if self._living():
             for worker in self._living():
                 self.store.beat(worker.id, worker.stopping)
@@ -457,7 +481,7 @@ class Playing:
             if self._missing:
                 self._missing &= {row.id for row in self.store.workers()}
                 self._meet()
-            rest = again if self._missing or again < self.sweeper_pause else SWEEP_EVERY
+            rest = again if self._missing or again < self.sweeper_pause else rest
             self._promote_by(self.now)
         self._sweep_after(rest)
 
@@ -479,6 +503,7 @@ class Playing:
 
     def _swept(self, job_id: int, job: Played, outcome: str, state: str, attempt: int) -> None:
         if outcome == "expired":
+            self.waiting[job.plan.row.queue] -= 1
             self.queues[job.plan.row.queue].served.append(max(job.due, self.now))
         elif not job.held or job.attempt != attempt:
             return  # it was told by a worker, in its turn

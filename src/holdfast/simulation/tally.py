@@ -106,6 +106,11 @@ class QueueTally:
         self._used, self._most, self._since = 0.0, 0.0, start
         self._area, self._full = 0.0, 0
 
+    @property
+    def free(self) -> float:
+        """Of the limit."""
+        return self.limit - self._used + 1e-9 if self.limit >= 1 else float("inf")
+
     def use(self, factor: float, now: int) -> None:
         """So much more is in use, or less."""
         self._pass(now)

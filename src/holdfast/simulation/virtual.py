@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.clock import MovableClock, microseconds
-from holdfast.jobs.outcome import Failed, Retry
+from holdfast.jobs.outcome import Failed
 from holdfast.jobs.placement import Asks
 from holdfast.simulation.fleet import Ending, WorkerPlan
 from holdfast.stores.contract import Claimed, Done, Report, Turn, TurnAnswer, Want, WorkerJoin
@@ -89,8 +89,6 @@ class VirtualWorker:
         error: Exception = SimulatedError("it fails in this simulation")
         if ending.expected:
             error = Failed("it fails in this simulation")
-        elif ending.retry_delay is not None:
-            error = Retry("it fails in this simulation", delay=ending.retry_delay)
         return self._end(call, attempt.raised(call, error, ending.seconds))
 
     def _end(self, call: Claimed, end: Done | Report) -> bool:
