@@ -263,9 +263,9 @@ def _measures(described: Result, changed: Result) -> Iterator[tuple[str, str, fl
         before, after = getattr(described, kind), getattr(changed, kind)
         for name in dict.fromkeys([*before, *after]):
             for what in names:
-                pair = [getattr(side[name], what) if name in side else None for side in (before, after)]
-                if pair != [None, None]:
-                    yield f"{kind[:-1]} {name}", what.replace("_", " "), *pair, _difference(what, *pair)
+                left, right = (getattr(side[name], what) if name in side else None for side in (before, after))
+                if left is not None or right is not None:
+                    yield f"{kind[:-1]} {name}", what.replace("_", " "), left, right, _difference(what, left, right)
 
 
 def _of_type(each: TypeResult | None) -> dict[str, float | None]:

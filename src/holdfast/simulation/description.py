@@ -8,6 +8,7 @@ import math
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, time
+from itertools import pairwise
 from statistics import NormalDist
 from typing import Any
 
@@ -185,7 +186,7 @@ def duration(value: Any) -> Duration:
     points = sorted((percentile(name), math.log(seconds)) for name, seconds in given.items())
     if len(points) < 2 or len(given) != len(value) - ("min" in value) - ("max" in value):
         raise Invalid(f"is {value!r:.80}; give {DURATIONS}.")
-    if any(high < low for (_, low), (_, high) in zip(points, points[1:], strict=False)):
+    if any(high < low for (_, low), (_, high) in pairwise(points)):
         raise Invalid(f"is {value!r:.80}; a higher percentile cannot be shorter.")
     return Percentiles(tuple(points), least, most)
 

@@ -33,7 +33,7 @@ from holdfast.worker.sweeper import Sweeper
 
 INSTANCE = "simulation"
 SWEEP_EVERY = 300.0  # seconds while nobody is missing
-SWEEP_SHUT_EVERY = 60.0  # seconds, where jobs expire or windows close
+SWEEP_EXPIRED_EVERY = 60.0  # seconds, where jobs expire
 KEPT = 600.0  # seconds that ended jobs stay in memory
 NEVER = 1e9
 TELL_EVERY = 2000  # jobs
@@ -54,6 +54,7 @@ class Played(Struct):
     attempt: int = 0
     started: bool = False
     held: bool = False
+    in_line: bool = False
 
 
 class Group:
@@ -123,7 +124,7 @@ class Playing:
         self.types = {name: TypeTally(plan.row.queue) for name, plan in fleet.types.items()}
         self.queues = {queue.name: QueueTally(queue.throttle_limit, self.start) for queue in fleet.queues}
         self.news = dict.fromkeys(names, 0)
-        self.waiting = dict.fromkeys(names, 0)  # jobs that live and do not run
+        self.waiting = dict.fromkeys(names, 0)  # jobs whose time has come and that do not run
         self.least = {name: self._least_factor(name) for name in names}
         self.full: set[str] = set()  # found so, and nothing has ended since
         self.jobs: dict[int, Played] = {}
@@ -136,10 +137,8 @@ class Playing:
         self._missing: set[int] = set()  # workers that died and were not called lost yet
         self._sweep_at = self.end
         self._records = 0
-        shuts = fleet.recorded or any(
-            plan.expires_after or plan.row.default_time_windows for plan in fleet.types.values()
-        )
-        self._sweep_every = SWEEP_SHUT_EVERY if shuts else SWEEP_EVERY
+        expires = fleet.recorded or any(plan.expires_after for plan in fleet.types.values())
+        self._sweep_every = SWEEP_EXPIRED_EVERY if expires else SWEEP_EVERY
         self._telling: list[VirtualWorker] = []
         self.sweeper = self._sweeper(tuple(rows))
 
@@ -247,16 +246,28 @@ class Playing:
     def _want(self, job_id: int, due: int) -> None:
         """A job is wanted from then on."""
         job = self.jobs[job_id]
-        self.waiting[job.plan.row.queue] += 1
         job.due = due
         row = job.plan.row
         self.queues[row.queue].wanted.append(due)
         if due <= self.now:
-            self._tell(row.queue)
+            self._stand_in_line(job_id, due)
         else:
             self._promote_by(due)
+            self.plan(due, lambda: self._stand_in_line(job_id, due))
         if row.prefers:
             self.plan(max(due, self.now) + round(row.prefer_for * SECOND), lambda: self._tell(row.queue))
+
+    def _stand_in_line(self, job_id: int, due: int) -> None:
+        """Its time has come, if it lives and is not wanted at another by now."""
+        job = self.jobs.get(job_id)
+        if job is not None and job.due == due and not job.in_line and not job.held:
+            job.in_line = True
+            self.waiting[job.plan.row.queue] += 1
+            self._tell(job.plan.row.queue)
+
+    def _leave_line(self, job: Played) -> None:
+        self.waiting[job.plan.row.queue] -= job.in_line
+        job.in_line = False
 
     # Turns
 
@@ -316,7 +327,7 @@ class Playing:
         if not job.started:
             job.started = True
             tally.waits.append(self.now - job.due)
-        self.waiting[row.queue] -= 1
+        self._leave_line(job)
         self.queues[row.queue].served.append(self.now)
         self.queues[row.queue].use(job.factor, self.now)
         worker.place.tally.attempts += 1
@@ -503,7 +514,7 @@ class Playing:
 
     def _swept(self, job_id: int, job: Played, outcome: str, state: str, attempt: int) -> None:
         if outcome == "expired":
-            self.waiting[job.plan.row.queue] -= 1
+            self._leave_line(job)
             self.queues[job.plan.row.queue].served.append(max(job.due, self.now))
         elif not job.held or job.attempt != attempt:
             return  # it was told by a worker, in its turn
