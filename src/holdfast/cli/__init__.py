@@ -18,6 +18,7 @@ from holdfast.cli import (
     hooks,
     jobs,
     migrate,
+    move,
     queues,
     routines,
     schedules,
@@ -72,6 +73,7 @@ def commands() -> typer.Typer:
         top,
         archive,
         migrate,
+        move,
         doctor,
         version,
     ):
