@@ -26,7 +26,7 @@ from holdfast.stores import queryfile
 from holdfast.stores.breaking import sooner
 from holdfast.stores.claiming import Look
 from holdfast.stores.contract import Claimed, Done, NewJob, News, QueueDeclared, Turn, TurnAnswer, Want, Watch
-from holdfast.stores.migrate import Migrations
+from holdfast.stores.migrate import Migrations, moved, refuse_arriving
 from holdfast.stores.postgres.connection import GIVEN_UP, LOST, Connection, check_conninfo, one_line, passing
 from holdfast.stores.postgres.lent import Lent, driver_of
 from holdfast.stores.postgres.watch import ChannelWatch
@@ -88,9 +88,11 @@ class PostgresStore(SqlStore):
         with self.work():
             self._refuse_server()
             version = self._version()
-        if version != self.migrations().last:
-            self.migrations().refuse_unless_new(version)
-            self.migrate()
+            if version == self.migrations().last:
+                refuse_arriving(self.instance, self.rows("moves"))
+                return
+        self.migrations().refuse_unless_new(version)
+        self.migrate()
 
     def _refuse_server(self) -> None:
         server = self.rows("server")[0]
@@ -253,6 +255,8 @@ class PostgresStore(SqlStore):
     def _translated(self) -> Iterator[None]:
         try:
             yield
+        except psycopg.errors.RaiseException as error:
+            raise moved(error.diag.message_primary or "") or error from error
         except psycopg.IntegrityError as error:
             raise Conflict(f"PostgreSQL refused a write: {one_line(error)}.") from error
         except psycopg.errors.InFailedSqlTransaction as error:
@@ -566,7 +570,7 @@ class PostgresStore(SqlStore):
         except psycopg.IntegrityError as error:
             raise Conflict(f"PostgreSQL refused a write: {one_line(error)}.") from error
         except psycopg.Error as error:
-            raise Unavailable(
+            raise moved(error.diag.message_primary or "") or Unavailable(
                 f"PostgreSQL cannot go on with connection=: {one_line(error)}. Roll it back and begin again."
             ) from error
 
