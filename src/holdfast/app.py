@@ -307,8 +307,9 @@ class App:
         queue: str = "workflows",
         duration: float | None = None,
         version: str | None = None,
+        secrets: Sequence[str] = (),
     ) -> Workflow:
-        """Declare a workflow; `@workflow.step()` adds its steps (F1)."""
+        """Declare a workflow; `@workflow.step()` adds its steps (F1). Params named in `secrets` are shown to nobody."""
         if name in self._workflows:
             raise Conflict(f"Workflow `{name}` is declared twice in this app. Give one of them another name.")
         definition = Definition(
@@ -320,6 +321,7 @@ class App:
             queue=check_name(queue, "Queue"),
             duration=duration,
             version=version,
+            secrets=(secrets,) if isinstance(secrets, str) else tuple(secrets),
         )
         if not NAME.fullmatch(name):
             raise Invalid(f"Workflow name {name!r}: use letters, digits, _ and -, at most 200.")
