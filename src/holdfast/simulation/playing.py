@@ -489,16 +489,15 @@ class Playing:
                 self.store.beat(worker.id, worker.stopping)
             again = self.sweeper.sweep()
             self._read_records()
+            overdue_in = self.store.pulse().overdue_in
             if self._missing:
                 self._missing &= {row.id for row in self.store.workers()}
                 self._meet()
-            rest = again if self._missing or again < self.sweeper_pause else rest
+                rest = again
+            elif overdue_in is not None:
+                rest = min(rest, max(0.05, overdue_in))
             self._promote_by(self.now)
         self._sweep_after(rest)
-
-    @property
-    def sweeper_pause(self) -> float:
-        return min(5.0, self.fleet.lost_after / 4)
 
     def _read_records(self) -> None:
         """What the sweeper did to jobs."""
@@ -525,6 +524,7 @@ class Playing:
         if state == "final":
             self._final(job_id, job, "dead")
             return
+        counts["retries"] += outcome == "timeout"
         found: Job = self.store.get(job_id)
         self._want(job_id, max(self.now, microseconds(found.scheduled_run_time)))
 
