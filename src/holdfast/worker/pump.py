@@ -7,7 +7,7 @@ never less than its free slots. While nothing is due a pump rests until it is to
 import logging
 import math
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -60,6 +60,7 @@ class Pump(threading.Thread):
         self.store = store
         self.index = index
         self.wake = threading.Event()
+        self.resting = False
         self._called = True  # there may be due jobs; set by any thread, cleared before a look
         self._unasked = 0  # queues still to be asked since then
         self._heard = False  # there may be due jobs, if it was somebody else who wrote
@@ -134,21 +135,25 @@ class Pump(threading.Thread):
         done, reports, ended = self._pending
         wants, room = self._wants()
         if not (done or reports or ended or wants):
+            self.hand.measure(self.index, 0, monotonic())  # nothing has ended here, perhaps for a while
             return False
         promote = self.index == 0 and (worker.clock.movable or monotonic() >= self._promote_at)
         asks = worker.asks
         turn = Turn(
             worker.id, self.index, done, reports, ended, wants, asks.types, promote, self._notes, late=asks.late
         )
+        news = self._take_news() if self._hears_later() else (False, False)
         try:
             if self.store.generation != self._generation:
                 self._reconnected()
             answer = self.store.exchange(turn)
         except BaseException:
             self.hand.release(room)
+            self._heard, self._heard_of_queues = self._heard or news[0], self._heard_of_queues or news[1]
             raise
         self._pending, self._notes = ([], [], []), []
         self._learn(turn, answer, room)
+        self._heed(*news, waited=True)
         return True
 
     def _collect(self) -> None:
@@ -161,21 +166,21 @@ class Pump(threading.Thread):
         if self.hand.throttled and ended:
             self._called = True  # an end makes room under a limit
             self._rests.end(None if reports else {item.call.queue for item in done})
-        if self._ends_tasks():
-            self._called = True  # what follows from them is made in the same turn, and can be claimed there
 
-    def _ends_tasks(self) -> bool:
-        return any(item.call.run is not None for item in self._pending[0])
+    def _queues_of_tasks(self) -> list[str]:
+        """Queues of tasks that end in this turn: what follows from them is made in it, and can be claimed there."""
+        return list({item.call.queue: None for item in self._pending[0] if item.call.run is not None})
 
     def _wants(self) -> tuple[list[Want], int]:
         """What to ask for: nothing while it takes no jobs, or when every queue was asked since somebody called."""
         self._take_calls(monotonic())
-        if not self.worker.takes_jobs or not self._unasked:
+        following = self._queues_of_tasks()
+        if not self.worker.takes_jobs or not (self._unasked or following):
             return [], 0
-        room = self.hand.reserve(BATCH, self._ending() if self.hand.throttled or self._ends_tasks() else 0)
+        room = self.hand.reserve(BATCH, self._ending() if self.hand.throttled or following else 0)
         if room and (self._reread or not self._queues):
             self._read_queues()
-        queues = self._next_queues(room) if room else []
+        queues = self._next_queues(room, following) if room else []
         if not queues:
             self.hand.release(room)
             return [], 0
@@ -183,23 +188,24 @@ class Pump(threading.Thread):
         free = max(0, (self.hand.free(room) + self._ending()) // len(queues))
         return [Want(queue, share, free) for queue in queues], room
 
-    def _next_queues(self, room: int) -> list[str]:
-        """Those that were not asked since somebody called, but for full ones that rest; they are looked at after it."""
+    def _next_queues(self, room: int, following: Sequence[str]) -> list[str]:
+        """Those that were not asked since somebody called, but for full ones that rest; they are looked at after it.
+
+        Also those in which something may follow from what has just ended.
+        """
         unasked = list(self._queues)[: self._unasked]
         awake = self._rests.awake(unasked, monotonic())[:room]
         passed = len(unasked) if len(awake) < room else unasked.index(awake[-1]) + 1
         self._look_at(self._rests.ends_of(set(unasked[:passed]) - set(awake)))
         self._queues.rotate(-passed)
         self._unasked = max(0, self._unasked - passed) if unasked else 0
-        return awake
+        others = [queue for queue in following if queue in self._queues and queue not in unasked]
+        return [*awake, *self._rests.awake(others, monotonic())][:room]
 
     def _take_calls(self, now: float) -> None:
         """Reasons to look: somebody called, wrote, or it is time."""
-        if self._heard and not self._all_rest(now):
-            self._heard, queues, self._heard_of_queues = False, self._heard_of_queues, False
-            if self.store.changed():
-                self._reread = self._reread or queues
-                self.look(promote=True)
+        if self._heard and not self._hears_later() and not self._all_rest(now):
+            self._heed(*self._take_news())
         if self.index == 0 and now >= self._poll_at:
             self._poll_at = now + min(self.worker.settings.poll, self.worker.asks.look_every or math.inf)
             self._promote_at = 0.0  # in the same turn, or it would take one more
@@ -213,6 +219,21 @@ class Pump(threading.Thread):
         if self._called:
             self._called = False
             self._unasked = max(1, len(self._queues))
+
+    def _hears_later(self) -> bool:
+        """Where our own writes are heard as well, whoever has something to write asks after it: that is cheaper."""
+        return self.store.hears_itself and any(self._pending)
+
+    def _take_news(self) -> tuple[bool, bool]:
+        """Whether somebody wrote, and whether perhaps about a queue. What comes from now on is news again."""
+        heard = self._heard, self._heard_of_queues
+        self._heard = self._heard_of_queues = False
+        return heard
+
+    def _heed(self, heard: bool, queues: bool, waited: bool = False) -> None:
+        if heard and self.store.changed(waited):
+            self._reread = self._reread or queues
+            self.look(promote=True)
 
     def _all_rest(self, now: float) -> bool:
         """Every queue was found full: what was heard is looked into after that, or writers would wait for idle readers."""
@@ -261,17 +282,17 @@ class Pump(threading.Thread):
             self._rests.found(
                 asked, answer.full, {call.queue for call in answer.claimed} if answer.full else set(), now
             )
-            self._plan_next_look(turn, claimed, now)
+            self._plan_next_look(turn, answer.claimed, now)
         if finished or room > claimed:
             self._tell_of_room(called=finished > 0 and not turn.wants)
         if any(change is not None and change.place_time is not None for change in answer.changes):
             worker.pumps[0].look(promote=True)
 
-    def _plan_next_look(self, turn: Turn, claimed: int, now: float) -> None:
-        asked = sum(want.room for want in turn.wants)
-        if claimed >= asked or (claimed and len(turn.wants) > 1):  # there may be more where this came from
+    def _plan_next_look(self, turn: Turn, claimed: Sequence[Claimed], now: float) -> None:
+        counts = Counter(call.queue for call in claimed)
+        if any(counts[want.queue] >= want.room for want in turn.wants):  # there may be more where this came from
             self._called = True
-            if claimed >= asked > 1:
+            if len(claimed) > 1:
                 for pump in self.worker.pumps:
                     if pump is not self:
                         pump.look()
@@ -296,7 +317,9 @@ class Pump(threading.Thread):
         if self.index == 0 and not self.hungry:
             until.append(self._promote_at)
         timeout = 0.05 if self._closing or self.worker.stopping else max(0.0005, min(until) - now)
+        self.resting = True
         self.wake.wait(timeout)
+        self.resting = False
         if self.index == 0 and monotonic() >= self._promote_at:
             self._called = True
 

@@ -17,6 +17,7 @@ from psycopg.rows import TupleRow
 
 from holdfast.clock import monotonic, sleep
 from holdfast.errors import Conflict, Invalid, Unavailable
+from holdfast.stores.postgres.wire import Wire
 
 PINNED_OFF = ("seqscan", "bitmapscan", "hashjoin", "mergejoin", "material", "sort")
 PINS = "; ".join(
@@ -46,6 +47,7 @@ class Connection:
         self.depth = 0
         self.generation = 0  # how often it has connected
         self._database: psycopg.Connection[TupleRow] | None = None
+        self._wire: Wire | None = None
         self._closed = False
 
     @property
@@ -57,6 +59,14 @@ class Connection:
             self._discard()
             self._database = self._connect()
         return self._database
+
+    @property
+    def wire(self) -> Wire:
+        """For many statements at once."""
+        database = self.database
+        if self._wire is None:
+            self._wire = Wire(database)
+        return self._wire
 
     def _dead(self, database: psycopg.Connection[TupleRow]) -> bool:
         """Closed by us, or by the server while nobody looked."""
@@ -160,6 +170,7 @@ class Connection:
         try:
             if self._database is not None:
                 self._database.execute("rollback")
+                self.wire.forget()
         except psycopg.Error:
             self._discard()
 
@@ -173,7 +184,7 @@ class Connection:
     def _discard(self) -> None:
         if self._database is not None:
             self._database.close()
-            self._database = None
+            self._database = self._wire = None
 
     def close(self) -> None:
         """For good; does not wait for a thread that is connecting."""
