@@ -26,6 +26,7 @@ from holdfast.worker.settings import FAREWELL, WorkerSettings
 logger = logging.getLogger("holdfast.worker")
 BATCH = 500  # most jobs claimed in one turn
 REREAD_EVERY = 6  # polls, in case that news of a queue did not come through
+ECHO = 0.001  # seconds after our own write in which news of one is most likely of that
 LINGER = 0.006  # a second look after a wake-up: the enqueuer tells only once in 5 ms
 
 
@@ -60,13 +61,14 @@ class Pump(threading.Thread):
         self.store = store
         self.index = index
         self.wake = threading.Event()
-        self.resting = False
+        self.exchanging = False
         self._called = True  # there may be due jobs; set by any thread, cleared before a look
         self._unasked = 0  # queues still to be asked since then
         self._heard = False  # there may be due jobs, if it was somebody else who wrote
         self._heard_of_queues = False  # perhaps about a queue
         self._reread = True  # a queue may have been added, paused or given a limit
         self._look_again: float | None = None
+        self._wrote_at = 0.0
         self._poll_at = 0.0
         self._polls = 0
         self._promote_at = 0.0
@@ -142,15 +144,19 @@ class Pump(threading.Thread):
         turn = Turn(
             worker.id, self.index, done, reports, ended, wants, asks.types, promote, self._notes, late=asks.late
         )
-        news = self._take_news() if self._hears_later() else (False, False)
+        news = self._take_news() if self.store.hears_itself else (False, False)
         try:
             if self.store.generation != self._generation:
                 self._reconnected()
+            self.exchanging = True
             answer = self.store.exchange(turn)
         except BaseException:
             self.hand.release(room)
             self._heard, self._heard_of_queues = self._heard or news[0], self._heard_of_queues or news[1]
             raise
+        finally:
+            self.exchanging = False
+        self._wrote_at = monotonic()
         self._pending, self._notes = ([], [], []), []
         self._learn(turn, answer, room)
         self._heed(*news, waited=True)
@@ -204,7 +210,7 @@ class Pump(threading.Thread):
 
     def _take_calls(self, now: float) -> None:
         """Reasons to look: somebody called, wrote, or it is time."""
-        if self._heard and not self._hears_later() and not self._all_rest(now):
+        if self._heard and not self._hears_later(now) and not self._all_rest(now):
             self._heed(*self._take_news())
         if self.index == 0 and now >= self._poll_at:
             self._poll_at = now + min(self.worker.settings.poll, self.worker.asks.look_every or math.inf)
@@ -220,9 +226,9 @@ class Pump(threading.Thread):
             self._called = False
             self._unasked = max(1, len(self._queues))
 
-    def _hears_later(self) -> bool:
-        """Where our own writes are heard as well, whoever has something to write asks after it: that is cheaper."""
-        return self.store.hears_itself and any(self._pending)
+    def _hears_later(self, now: float) -> bool:
+        """Where our own writes are heard as well, it is asked after the next one who else wrote: that is cheaper."""
+        return self.store.hears_itself and (any(self._pending) or now < self._wrote_at + ECHO)
 
     def _take_news(self) -> tuple[bool, bool]:
         """Whether somebody wrote, and whether perhaps about a queue. What comes from now on is news again."""
@@ -311,15 +317,14 @@ class Pump(threading.Thread):
         """Until somebody wakes us, a job's time comes, or it is time to look without being told."""
         now = monotonic()
         until = [now + 1.0] if self.index else [self._poll_at]
-        for planned in (self._look_again, self._rests.next_look()):
+        heed_at = self._wrote_at + ECHO if self._heard and self.store.hears_itself else None
+        for planned in (self._look_again, self._rests.next_look(), heed_at):
             if planned is not None:
                 until.append(planned)
         if self.index == 0 and not self.hungry:
             until.append(self._promote_at)
         timeout = 0.05 if self._closing or self.worker.stopping else max(0.0005, min(until) - now)
-        self.resting = True
         self.wake.wait(timeout)
-        self.resting = False
         if self.index == 0 and monotonic() >= self._promote_at:
             self._called = True
 
