@@ -72,6 +72,7 @@ FILLED: dict[str, str] = {}  # statements of the checks, with the names of table
 STATEMENTS = 512  # kept prepared: a story has more than the product keeps
 CHECK_EVERY = 12  # actions
 ROUNDS = 250  # of healing
+SET_BACK = 86400.0  # seconds: more than all jumps of the clock in a story together
 
 
 class Broken(AssertionError):
@@ -498,7 +499,7 @@ class World:
                 raise Broken(f"I5: {used} of {limit} are in use after a claim")
 
     def check(self) -> None:
-        invariants = Invariants(self.sql)
+        invariants = Invariants(self.sql, SET_BACK)
         invariants.hints["waiting"] += self.missing(invariants)
         invariants.check(self.accepted, self.finals)
         self.finals.update(invariants.finals())

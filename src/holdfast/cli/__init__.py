@@ -18,6 +18,7 @@ from holdfast.cli import (
     hooks,
     jobs,
     migrate,
+    move,
     queues,
     routines,
     schedules,
@@ -74,6 +75,7 @@ def commands() -> typer.Typer:
         archive,
         simulate,
         migrate,
+        move,
         doctor,
         version,
     ):

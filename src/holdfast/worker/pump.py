@@ -112,6 +112,7 @@ class Pump(threading.Thread):
                 logger.warning("The database cannot be used: %s", error)
                 if self._closing:
                     return
+                self._called = self._reread = True  # what was asked was not answered, and news may have been missed
                 self.wake.wait(pause)
                 pause = min(pause * 2, 1.0)
             except Exception:
@@ -172,8 +173,12 @@ class Pump(threading.Thread):
         if not self.worker.takes_jobs or not self._rotation.unasked:
             return [], 0
         room = self.hand.reserve(BATCH, self._ending() if self.hand.throttled or self._ends_tasks() else 0)
-        if room and (self._reread or not self._rotation.queues):
-            self._read_queues()
+        try:
+            if room and (self._reread or not self._rotation.queues):
+                self._read_queues()
+        except BaseException:
+            self.hand.release(room)
+            raise
         queues = self._next_queues(room) if room else []
         if not queues:
             self.hand.release(room)
@@ -220,9 +225,9 @@ class Pump(threading.Thread):
             self._look_again = moment if self._look_again is None else min(moment, self._look_again)
 
     def _read_queues(self) -> None:
-        self._reread = False
         wanted = self.worker.settings.queues
         rows = [row for row in self.store.queues() if not wanted or row.name in wanted]
+        self._reread = False
         self.hand.throttled = any(row.throttled for row in rows)
         if rows != self._rows:
             self._rows = rows
