@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 
 from holdfast.cli.output import complain
 from holdfast.config import Settings, load, locate
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Invalid
 
 Function = Callable[..., None]
 
@@ -87,9 +87,21 @@ def _answer(call: Call, function: Function, given: Mapping[str, Any]) -> None:
         # The reader went away, as `head` does. Nothing may be flushed to it at the exit of Python.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from error
+    except ModuleNotFoundError as error:
+        if error.name not in OF_WEB:
+            raise _unexpected(call, error) from error
+        text = f"This command needs {error.name}, which is not installed. Install it with: pip install 'holdfast[web]'."
+        raise _refused(call, text, Invalid.exit_code) from error
     except Exception as error:
-        text = f"{type(error).__qualname__}: {error}. Nobody expected this: run it again with --debug and report what it shows."
-        raise _refused(call, text, 1) from error
+        raise _unexpected(call, error) from error
+
+
+OF_WEB = ("igraph", "jinja2", "litestar", "prometheus_client", "uvicorn")  # what the extra `web` brings
+
+
+def _unexpected(call: Call, error: Exception) -> typer.Exit:
+    text = f"{type(error).__qualname__}: {error}. Nobody expected this: run it again with --debug and report what it shows."
+    return _refused(call, text, 1)
 
 
 def _refused(call: Call, text: str, exit_code: int) -> typer.Exit:

@@ -6,7 +6,8 @@ from typing import Any
 from litestar.di import NamedDependency
 from msgspec import Struct
 
-SCOPES = ("read", "enqueue", "operate", "admin")  # each includes the ones before
+from holdfast.jobs.names import SCOPES
+
 PUBLIC = "public"  # needs no caller: /healthz, /readyz, hooks, badges, the login itself
 KEY = "holdfast.caller"
 TROUBLE = "holdfast.trouble"  # why it is not known who asks
