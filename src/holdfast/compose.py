@@ -176,8 +176,10 @@ class Workflow:
     def submitter(self) -> JobType:
         """The job type of a schedule's firings: its handler submits a run. Its trigger makes a repetition harmless (F14)."""
         if self._submitter is None:
-            name = f"{definitions.SUBMITS}{self.name}"
-            self._submitter = self.app.queue(self._definition.queue).job(name=name)(self._submit_scheduled)
+            name, hidden = f"{definitions.SUBMITS}{self.name}", ("params", "steps") if self._definition.secrets else ()
+            self._submitter = self.app.queue(self._definition.queue).job(name=name, secrets=hidden)(
+                self._submit_scheduled
+            )
         return self._submitter
 
     def _submit_scheduled(

@@ -189,24 +189,3 @@ def test_a_terminal_without_unicode_is_no_drama(shop: App, url: str, tmp_path: P
 
 def test_control_characters_cannot_reach_the_terminal() -> None:
     assert visible("a\x1b[31m\r\x00\x9b\n\tb") == "a␛[31m␍␀�\n\tb"
-
-
-WITHOUT_EXTRAS = """
-import sys
-for name in ("igraph", "jinja2", "litestar", "prometheus_client", "psycopg", "uvicorn", "yaml"):
-    sys.modules[name] = None
-from holdfast.cli import main
-main()
-"""
-
-
-def test_commands_work_without_the_extras_and_say_which_one_they_need(sqlite_url: str) -> None:
-    App(sqlite_url).store.close()
-
-    def bare(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", WITHOUT_EXTRAS, *words, "--url", sqlite_url]
-        return subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=100)
-
-    assert bare("workflows", "list", "--json").stdout.strip() == "[]"
-    refused = bare("serve")
-    assert (refused.returncode, "pip install 'holdfast[web]'" in refused.stderr) == (2, True), refused.stderr

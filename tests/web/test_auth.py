@@ -11,10 +11,9 @@ from litestar.testing import TestClient
 
 from holdfast import App
 from holdfast.clock import MovableClock
-from holdfast.jobs.names import SCOPES
 from holdfast.web import auth, secret
 from holdfast.web.app import create
-from holdfast.web.callers import PUBLIC
+from holdfast.web.callers import PUBLIC, SCOPES
 from tests.raw_sql import RawSql
 from tests.web.conftest import ADDRESS, Browser, Client, token
 

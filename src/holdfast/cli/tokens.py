@@ -8,7 +8,8 @@ from holdfast import views
 from holdfast.cli.command import Call, Function, noun
 from holdfast.cli.output import say, say_json
 from holdfast.errors import Invalid
-from holdfast.jobs.names import SCOPES, check_token_name
+from holdfast.jobs.names import check_token_name
+from holdfast.web.callers import SCOPES
 
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 

@@ -11,7 +11,6 @@ LONGEST_NAME = 40
 LONGEST_TYPE = 200
 LONGEST_KEY = 500
 LONGEST_TABLE = 63
-SCOPES = ("read", "enqueue", "operate", "admin")  # of tokens; each includes the ones before
 
 
 def check_name(name: object, what: str) -> str:

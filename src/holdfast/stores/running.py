@@ -136,7 +136,8 @@ class Running(Holding):
                 known = self._steps_named(run, {step, *declared.after, *shape.earlier(declared.phase)})
                 params = params_of(shape, step, row, self._published_by(row, publication))
                 seen = {name: each.counts.state.value for name, each in known.items() if name != step}
-                return StepOfRun(shape.definition.name, row["trigger"], declared, known[step], params, seen)
+                secrets = shape.definition.secrets
+                return StepOfRun(shape.definition.name, row["trigger"], declared, known[step], params, seen, secrets)
             raise NotFound(f"There is no run {run} in instance `{self.instance}`.")
 
     def _published_by(self, row: RowDict, publication: int | None) -> dict[str, Any]:
@@ -498,7 +499,8 @@ class Running(Holding):
         row = {"params": head.params, "step_params": head.step_params}
         params = params_of(shape, step, row, decode_object(head.published))
         seen = {name: rows[name].state.value for name in before}
-        told = StepOfRun(shape.definition.name, head.trigger, declared, RunStep(rows[step]), params, seen)
+        secrets = shape.definition.secrets
+        told = StepOfRun(shape.definition.name, head.trigger, declared, RunStep(rows[step]), params, seen, secrets)
         return {(head.id, step, head.publication): told}
 
     def _task_job(self, head: "RunHead", step: str, task: str, told: Mapping[str, Any]) -> NewJob:

@@ -1,13 +1,14 @@
-"""Who asks, and what they may: a token's or a session's name and scope."""
+"""Who asks, and what they may: a token's or a session's name and scope.
+
+The command line makes tokens without the extra `web`: nothing of it is imported here.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
-from litestar.di import NamedDependency
 from msgspec import Struct
 
-from holdfast.jobs.names import SCOPES
-
+SCOPES = ("read", "enqueue", "operate", "admin")  # each includes the ones before
 PUBLIC = "public"  # needs no caller: /healthz, /readyz, hooks, badges, the login itself
 KEY = "holdfast.caller"
 TROUBLE = "holdfast.trouble"  # why it is not known who asks
@@ -27,9 +28,6 @@ class Caller(Struct, frozen=True):
 
     def may(self, needed: str) -> bool:
         return SCOPES.index(self.scope) >= SCOPES.index(needed)
-
-
-TheCaller = NamedDependency[Caller]  # as a route is given it
 
 
 def caller_of(scope: Mapping[str, Any]) -> Caller | None:

@@ -72,6 +72,7 @@ class Definition(Struct, frozen=True, kw_only=True):
     queue: str = "workflows"
     duration: float | None = None
     version: str | None = None
+    secrets: tuple[str, ...] = ()  # params that nobody is shown
 
     def step(self, name: str) -> StepDefinition:
         for step in self.steps:
@@ -129,6 +130,7 @@ def _of_workflow(definition: Definition) -> Iterator[tuple[str, str]]:
     yield from _wrong("queue", definition.queue, _is_queue, A_QUEUE)
     yield from _wrong("duration", definition.duration, _or_none(_is_above_zero), "seconds above 0")
     yield from _wrong("version", definition.version, _or_none(_is_text), "a text")
+    yield from _wrong("secrets", definition.secrets, _is_list_of_names, "a list of names of params")
     yield from _of_params(definition.params)
 
 
