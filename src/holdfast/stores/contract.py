@@ -453,7 +453,7 @@ class News(Enum):
 
     ANYTHING = "anything"
     JOBS = "jobs"  # became due
-    ABORT = "abort"  # somebody wants a held job to end
+    ABORT = "abort"  # somebody wants a job in a worker's hand to end, or holds it
     QUEUES = "queues"  # one was paused, resumed or given a limit
     SCHEDULES = "schedules"  # one was added, changed or removed
 

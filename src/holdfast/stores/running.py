@@ -260,7 +260,9 @@ class Running(Holding):
         }
 
     def _refuse_second(self, definition: Definition) -> None:
+        """Also if it was submitted by code that did not ask for that yet."""
         if definition.unique_alive:
+            self.rows("lock_living", {"workflow": definition.name})
             for row in self.rows("living_run", {"workflow": definition.name}):
                 raise Conflict(
                     f"Workflow `{definition.name}` has a living run (trigger `{row['trigger']}`) and allows only one. "
@@ -582,6 +584,7 @@ class Running(Holding):
             if row.state is not WorkflowState.ERROR:
                 raise Conflict(f"{row.title} is `{row.state}`; only one that ended in `ERROR` is retried.")
             self.refuse_living(row, "retried")
+            self._refuse_second(row.definition)
             self._audit(actor, "retry", detail=row.title)
             self.run("end_abort", {"id": run})
             # As if something was published: its tasks are told anew what the steps before them came to.
