@@ -5,6 +5,7 @@
 """
 
 import contextvars
+import logging
 import math
 import os
 import re
@@ -24,7 +25,7 @@ from holdfast.builds.build import QUEUE as BUILD_QUEUE
 from holdfast.clock import EPOCH, Clock, monotonic, sleep
 from holdfast.compose import Run, Workflow, submission
 from holdfast.declare import JobType, Queue, new_job, number
-from holdfast.errors import Conflict, Invalid, NotFound
+from holdfast.errors import Conflict, Invalid, NotFound, Unavailable
 from holdfast.jobs import holds, routines, schedules, throttlers
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import retry as retries_
@@ -62,6 +63,7 @@ from holdfast.worker.settings import Chore, WorkerSettings
 from holdfast.workflows.definition import NAME, Definition, nearest, problems
 from holdfast.workflows.partition import Items
 
+logger = logging.getLogger("holdfast.worker")
 ORDERS = ("priority", "schedule")
 SECRETS_KNOWN = 5.0  # seconds for which what other programs call secret is believed
 TIMING = ("cron", "zone", "every", "at", "start", "end", "misfire")
@@ -842,12 +844,24 @@ class App:
     def wait_for_store(self) -> Store:
         """The store, connected anew, set up and told of everything, however long its database takes to come (C7)."""
         with self._lock:
-            self.close()
-            store = self._store = self._open(None)
-            self._pid = os.getpid()
-            self._register(store)
-            store.patience = self.patience
-            return store
+            pause = 0.1
+            while True:
+                try:
+                    return self._connect_patiently()
+                except Unavailable as error:
+                    if not error.passing:
+                        raise
+                    logger.warning("The database is not ready: %s", error)
+                    sleep(pause)
+                    pause = min(2 * pause, 1.0)
+
+    def _connect_patiently(self) -> Store:
+        self.close()
+        store = self._store = self._open(None)
+        self._pid = os.getpid()
+        self._register(store)
+        store.patience = self.patience
+        return store
 
     def run_until_idle(self, *, max_jobs: int = 100_000) -> int:
         """Run everything that is due, one job at a time; the number of attempts."""

@@ -126,6 +126,7 @@ def test_every_step_of_a_name_that_is_taken_is_told() -> None:
     assert [(each.step, each.field) for each in found] == [(2, "name"), (3, "name")]
 
 
+@pytest.mark.fault(11, "a cycle")
 @pytest.mark.claim("F1", "F10")
 def test_circles_are_told_with_everything_else() -> None:
     wrong = workflow(

@@ -393,6 +393,19 @@ CREATE TABLE holdfast__log (
     total bigint NOT NULL
 );
 
+CREATE TABLE holdfast__move (
+    side text NOT NULL,
+    stage text NOT NULL,
+    mark text NOT NULL,
+    other text NOT NULL,
+    start_time timestamp with time zone NOT NULL,
+    drain_time timestamp with time zone,
+    seal_time timestamp with time zone,
+    end_time timestamp with time zone,
+    CONSTRAINT holdfast__move_side_check CHECK ((side = ANY (ARRAY['source'::text, 'target'::text]))),
+    CONSTRAINT holdfast__move_stage_check CHECK ((stage = ANY (ARRAY['copying'::text, 'draining'::text, 'sealed'::text, 'moved'::text, 'arriving'::text, 'open'::text])))
+);
+
 CREATE TABLE holdfast__parked (
     job_type text NOT NULL COLLATE pg_catalog."C",
     id bigint NOT NULL,
@@ -825,6 +838,9 @@ ALTER TABLE ONLY holdfast__leaving
 
 ALTER TABLE ONLY holdfast__log
     ADD CONSTRAINT holdfast__log_pkey PRIMARY KEY (job, id);
+
+ALTER TABLE ONLY holdfast__move
+    ADD CONSTRAINT holdfast__move_pkey PRIMARY KEY (side);
 
 ALTER TABLE ONLY holdfast__parked
     ADD CONSTRAINT holdfast__parked_pkey PRIMARY KEY (job_type, id);

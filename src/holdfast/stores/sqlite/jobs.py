@@ -17,12 +17,12 @@ import msgspec
 from msgspec import Struct, structs
 
 from holdfast.clock import Clock, microseconds, moment
-from holdfast.errors import Conflict, Invalid, Unavailable
+from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
 from holdfast.jobs.job import Job
 from holdfast.stores import queryfile
 from holdfast.stores.breaking import sooner
 from holdfast.stores.contract import Claimed, Done, NewJob, News, QueueDeclared, Taker, Turn, TurnAnswer, Want, Watch
-from holdfast.stores.migrate import Migrations
+from holdfast.stores.migrate import Migrations, moved, refuse_arriving
 from holdfast.stores.sql import SqlStore
 from holdfast.stores.sqlite.connection import Connection, explained
 from holdfast.stores.sqlite.lent import Lent
@@ -84,9 +84,11 @@ class SqliteStore(SqlStore):
         """Make the instance if it is not there; refuse another version than this code's."""
         with self.work(write=False):
             version = self._version()
-        if version != self.migrations().last:
-            self.migrations().refuse_unless_new(version)
-            self.migrate()
+            if version == self.migrations().last:
+                refuse_arriving(self.instance, self.rows("moves"))
+                return
+        self.migrations().refuse_unless_new(version)
+        self.migrate()
 
     def migrate(self) -> Sequence[str]:
         """Bring the instance to this version; the titles of what was done."""
@@ -217,7 +219,7 @@ class SqliteStore(SqlStore):
                 with self.connection.transaction(write):
                     yield
             except apsw.ConstraintError as error:
-                raise Conflict(f"SQLite file {self.path} refused a write: {error}.") from error
+                raise self._refused(error) from error
             except apsw.Error as error:
                 raise Unavailable(f"SQLite file {self.path}: {explained(error, self.path)}") from error
         if outermost and self._listeners_due:
@@ -228,6 +230,9 @@ class SqliteStore(SqlStore):
             for wake in tuple(self.connection.watchers) if news else ():
                 for each in news:
                     wake(each)
+
+    def _refused(self, error: apsw.ConstraintError) -> HoldfastError:
+        return moved(str(error)) or Conflict(f"SQLite file {self.path} refused a write: {error}.")
 
     def tell(self, news: News) -> None:
         """Workers on this connection hear it after the commit; others see that the file changes."""
@@ -422,7 +427,7 @@ class SqliteStore(SqlStore):
                 "connection= is closed. Give the connection whose open transaction the jobs are to be part of."
             ) from error
         except apsw.ConstraintError as error:
-            raise Conflict(f"SQLite file {self.path} refused a write: {error}.") from error
+            raise self._refused(error) from error
         except apsw.Error as error:
             raise Unavailable(f"SQLite file {self.path}: {explained(error, self.path)}") from error
 

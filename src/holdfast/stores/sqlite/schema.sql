@@ -582,6 +582,17 @@ CREATE TABLE "holdfast__trace" (
   context text not null -- as JSON
 ) strict;
 
+CREATE TABLE "holdfast__move" (
+  side text primary key check (side in ('source', 'target')),
+  stage text not null check (stage in ('copying', 'draining', 'sealed', 'moved', 'arriving', 'open')),
+  mark text not null, -- the same on both sides
+  other text not null, -- the other database, without its password
+  start_time integer not null,
+  drain_time integer, -- from then on workers claim nothing
+  seal_time integer, -- from then on nothing is written
+  end_time integer
+) strict;
+
 CREATE TABLE "holdfast_work" (
   id integer primary key,
   queue text not null default 'work' check (queue = 'work'),
