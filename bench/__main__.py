@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import Struct
 from rich.console import Console
 
-from bench import beside, endurance, enqueueing, failures, flows, footprint, latency, throttled, workflows
+from bench import beside, endurance, enqueueing, failures, flows, footprint, latency, pages, throttled, workflows
 from bench.execution import Run, burst, execution, middle, raw_turns
 from bench.places import Place, Postgres, Sqlite
 from bench.report import Row, save, show
@@ -351,6 +351,30 @@ def rest(place: Place, scale: Scale) -> list[Row]:
     return rows
 
 
+def served(place: Place, scale: Scale) -> list[Row]:
+    """Pages, lists and metrics of a store that is full, idle and beside a busy worker."""
+    url = place.fresh()
+    known = pages.fill(url, scale.beside)
+    place.settle()
+    idle = pages.measure(url, known)
+    with pages.working(url):
+        busy = pages.measure(url, known)
+    rows = []
+    for beside_worker, found in (("", idle), (", busy worker", busy)):
+        for what, paths, most in (
+            ("page", pages.PAGES, 200),
+            ("list", pages.LISTS, 50),
+            ("metrics", (pages.METRICS,), 50),
+        ):
+            asked = [each for each in found if each.path in paths]
+            worst = max(asked, key=lambda each: each.median)
+            usual, longest = median(each.median for each in asked), max(each.worst for each in asked)
+            note = f"{worst.path}; the usual one {usual:.1f}, the longest answer {longest:.1f}"
+            name = f"{place.name}: slowest {what} of {len(asked)}, {scale.beside:,} jobs{beside_worker}"
+            rows.append(Row(name, "ms", worst.median, at_most=most, note=note))
+    return rows
+
+
 def take_over(place: Place, scale: Scale) -> list[Row]:
     times = [failures.take_over(place) for _ in range(scale.runs)]
     return [
@@ -390,6 +414,7 @@ PER_PLACE = {
     "last": last,
     "idle": rest,
     "takeover": take_over,
+    "pages": served,
 }
 GROUPS: list[tuple[str, Callable[..., list[Row]]]] = [
     *((f"{name}-{place}", group) for name, group in PER_PLACE.items() for place in ("postgres", "sqlite")),

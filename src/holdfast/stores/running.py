@@ -158,12 +158,7 @@ class Running(Holding):
         """The jobs of a step's tasks, in the order they were made; of a task that was retried the last one."""
         with self.work(write=False):
             row = self._run_by_id(run)
-            params = {
-                "job_type": f"{row.workflow}.{step}",
-                "after": after,
-                "limit": limit,
-                **_keys_of(run, row.trigger),
-            }
+            params = {"run": run, "job_type": f"{row.workflow}.{step}", "after": after, "limit": limit}
             found = [self.job_of(each) for name in ("tasks", "archived_tasks") for each in self.rows(name, params)]
         last = {job.job_key: job for job in sorted(found, key=lambda job: job.id)}
         items = f"{row.trigger}:{step}.items"

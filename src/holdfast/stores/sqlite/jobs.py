@@ -32,6 +32,7 @@ from holdfast.stores.statements import ALIKE, FIRST_OPTION, RowDict, decode_any,
 STATEMENTS = queryfile.load("holdfast.stores.sqlite")
 LAW = (
     "create_queue_index",
+    "create_queue_index_of_runs",
     "create_law_update",
     "create_law_insert",
     "create_law_delete",
