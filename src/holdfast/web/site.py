@@ -15,6 +15,7 @@ from litestar.di import NamedDependency
 from holdfast.app import App
 from holdfast.projects import Projects
 from holdfast.stores.contract import Store
+from holdfast.web.callers import Caller
 from holdfast.web.duty import ServeDuty
 from holdfast.web.live import Live
 from holdfast.web.tails import Tails
@@ -83,3 +84,4 @@ class Site:
 
 
 TheSite = NamedDependency[Site]  # as a route is given it
+TheCaller = NamedDependency[Caller]  # who asks, likewise
