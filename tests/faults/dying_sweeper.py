@@ -1,7 +1,8 @@
-"""A sweeper that dies at its n-th statement, for every n, and the next one that finishes: `python -m tests.faults.dying_sweeper URL NAME`."""
+"""A sweeper that dies at its n-th statement, for every n, and the next one that finishes: `python -m tests.faults.dying_sweeper URL NAME EVERY`."""
 
 import os
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -36,7 +37,10 @@ def prepare(url: str, name: str) -> int:
         worker = WorkerByHand(app.store, ("plain", "once", "heavy"), ("work", "narrow"))
         worker.claim(2 * JOBS, "work")
         worker.claim(1, "narrow")
-        app.job_types["plain"].using(expires=datetime.now(UTC) + timedelta(milliseconds=1)).enqueue()
+        soon = datetime.now(UTC) + timedelta(seconds=0.2)
+        app.job_types["plain"].using(expires=soon).enqueue()
+        while datetime.now(UTC) < soon:
+            time.sleep(0.01)
     return DONE
 
 
@@ -83,7 +87,7 @@ def finish(url: str, name: str) -> int:
     return DONE
 
 
-def main(url: str, name: str) -> int:
+def main(url: str, name: str, every: int) -> int:
     """How often it died."""
     last = 1
     while True:
@@ -92,9 +96,10 @@ def main(url: str, name: str) -> int:
         assert code in (DIED, DONE), code
         assert forked(lambda: finish(url, name)) == DONE
         if code == DONE:
-            return last - 1
-        last += 1
+            return (last - 1) // every
+        last += every
 
 
 if __name__ == "__main__":
-    print(main(*sys.argv[1:]))
+    url, name, every = sys.argv[1:]
+    print(main(url, name, int(every)))
