@@ -173,7 +173,7 @@ def test_whatever_a_power_cut_leaves_of_the_log_holds_all_that_was_acknowledged(
     fault.measured(log_bytes=len(written))
 
 
-@pytest.mark.parametrize("backups", sizes(2, 12))
+@pytest.mark.parametrize("backups", sizes(1, 12))
 def test_a_backup_taken_under_load_restores_clean(tmp_path: Path, fault: Fault, backups: int) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     accepted: list[int] = []
