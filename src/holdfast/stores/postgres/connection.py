@@ -45,6 +45,7 @@ class Connection:
         self.name = name
         self.lock = threading.RLock()
         self.depth = 0
+        self.ended = False  # the transaction was committed by what was sent last
         self.generation = 0  # how often it has connected
         self._database: psycopg.Connection[TupleRow] | None = None
         self._wire: Wire | None = None
@@ -137,9 +138,10 @@ class Connection:
                 self._roll_back()
                 raise
             else:
-                self._commit()
+                if not self.ended:
+                    self._commit()
             finally:
-                self.depth = 0
+                self.depth, self.ended = 0, False
 
     def _begin(self) -> None:
         for last in (False, True):
@@ -150,6 +152,12 @@ class Connection:
                 self._discard()
                 if last:
                     raise self.lost(error) from error
+
+    def begin_again(self) -> None:
+        """For what is still to be done after its end."""
+        if self.ended:
+            self.database.execute("begin")
+            self.ended = False
 
     def _commit(self) -> None:
         if self._database is None:
