@@ -32,6 +32,13 @@ def test_every_statement_gets_its_own_answer(connection: Connection) -> None:
     assert (none.fetchall(), none.fetchone()) == ([], None)
 
 
+def test_the_connection_may_be_used_while_statements_are_collected(connection: Connection) -> None:
+    with connection.wire.pipeline() as wire:
+        reply = wire.send("select %(n)s::int", {"n": 1})
+        assert connection.database.execute("select 2").fetchall() == [(2,)]
+    assert reply.fetchall() == [(1,)]
+
+
 def test_more_than_the_server_takes_at_once_is_sent_and_read(connection: Connection) -> None:
     text = "x" * 3_000_000
     with connection.wire.pipeline() as wire:

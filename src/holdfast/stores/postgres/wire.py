@@ -61,6 +61,7 @@ class Wire:
         self._loader = Transformer(database)
         self._prepared: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
         self._count = 0
+        self._collected: list[tuple[Numbered, Mapping[str, Any] | None, Reply]] = []
         self._replies: list[Reply | None] = []  # None: to the preparing of a statement
         self._poll = select.poll()
         self._poll.register(self._pgconn.socket)
@@ -71,29 +72,36 @@ class Wire:
 
     @contextmanager
     def pipeline(self) -> Iterator["Wire"]:
-        """What is sent inside goes out together; the first error of the server is raised at its end."""
-        self._replies = []
+        """What is collected inside goes out at its end, and the first error of the server is raised there.
+
+        Until then the connection may be used for other things.
+        """
+        self._collected, self._replies = [], []
+        yield self
         self._pgconn.enter_pipeline_mode()
         try:
-            yield self
+            for statement, params, reply in self._collected:
+                self._send(statement, params)
+                self._replies.append(reply)
             self._receive()
         finally:
+            self._collected = []
             with suppress(psycopg.OperationalError):  # it was lost
                 self._pgconn.exit_pipeline_mode()
 
     def send(self, text: str, params: Mapping[str, Any] | None = None) -> Reply:
-        statement = numbered(text)
+        reply = Reply(self._loader)
+        self._collected.append((numbered(text), params, reply))
+        return reply
+
+    def _send(self, statement: Numbered, params: Mapping[str, Any] | None) -> None:
         values = [params[name] for name in statement.names] if params else ()
         dumped = self._dumper.dump_sequence(values, [PyFormat.AUTO] * len(values))
         types, formats = self._dumper.types or (), self._dumper.formats
         if self._database.prepare_threshold is None:
             self._pgconn.send_query_params(statement.text, dumped, types, formats, Format.BINARY)
         else:
-            name = self._name(statement.text, types)
-            self._pgconn.send_query_prepared(name, dumped, formats, Format.BINARY)
-        reply = Reply(self._loader)
-        self._replies.append(reply)
-        return reply
+            self._pgconn.send_query_prepared(self._name(statement.text, types), dumped, formats, Format.BINARY)
 
     def _name(self, text: bytes, types: tuple[int, ...]) -> bytes:
         name = self._prepared.get((text, types))
