@@ -16,7 +16,7 @@ from holdfast.jobs import retry as retries_
 from holdfast.jobs.job import Job
 from holdfast.jobs.placement import PREFER_FOR, check_labels
 from holdfast.jobs.states import TASK_STATE
-from holdfast.on_demand import explain_step
+from holdfast.on_demand import apart, explain_step
 from holdfast.stores.contract import RunRow, RunStep, Store, Submission
 from holdfast.workflows import definition as definitions
 from holdfast.workflows import partition as partitions
@@ -229,7 +229,7 @@ def called_with_task(function: Callable[..., Any], items: "Items | None") -> Cal
 
         async def task(context: TaskContext) -> Any:
             if context.makes_items and items is not None:
-                return items.make(context)
+                return await apart(items.make, context)
             made = Task(context)
             return with_effects(made, await function(made))
 
