@@ -1,6 +1,5 @@
 """Declaring workflows, submitting them, and their runs as values that can be asked again."""
 
-import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -20,7 +19,7 @@ from holdfast.jobs.job import Job
 from holdfast.jobs.outcome import Failed, Snooze, Wait
 from holdfast.jobs.placement import PREFER_FOR, check_labels
 from holdfast.jobs.states import TASK_STATE
-from holdfast.on_demand import explain_step
+from holdfast.on_demand import apart, explain_step
 from holdfast.stores.contract import RunRow, RunStep, Store, Submission
 from holdfast.workflows import definition as definitions
 from holdfast.workflows import functions
@@ -259,7 +258,7 @@ def called_with_task(
 
         async def task(context: TaskContext) -> Any:
             if context.makes_items and items is not None:
-                return await asyncio.to_thread(items.make, context)  # it is a plain function, and may block
+                return await apart(items.make, context)  # it is a plain function, and may block
             made = Task(context, steps)
             return with_effects(made, await function(made))
 

@@ -10,7 +10,7 @@ import pytest
 from holdfast import WAIT, App, Conflict, Failed, Invalid, NotFound
 from holdfast.clock import MovableClock
 from holdfast.compose import Run, Workflow
-from holdfast.stores.contract import Store, Submission
+from holdfast.stores.contract import NewJob, Store, Submission
 from holdfast.workflows.definition import Definition, StepDefinition
 from tests.invariants import Invariants
 from tests.raw_sql import RawSql
@@ -595,3 +595,18 @@ def test_a_task_whose_run_cannot_be_read_ends_in_an_error_and_others_run_on(app:
     own.run_until_idle()
     assert (task.refresh().outcome, "no run" in str(task.refresh().error)) == ("error", True)
     assert beside.refresh().result == 7
+
+
+@pytest.mark.claim("Q5", "F21")
+@pytest.mark.broken_on_purpose  # what the run waits for is a job that is not its own
+def test_a_task_whose_key_is_taken_does_not_keep_the_end_of_the_one_before_it_from_being_stored(app: Make) -> None:
+    made = app()
+    workflow = made.workflow("w")
+    workflow.step(name="first")(lambda task: 1)
+    workflow.step(name="second", after=["first"])(lambda task: 2)
+    run = workflow.submit("t")
+    taken = NewJob(queue="workflows", job_type="w.second", payload="{}", job_key="t:second", delay=3600.0)
+    [stranger] = made.store.add([taken])
+    made.run_until_idle()  # type: ignore[attr-defined]
+    assert states(run) == {"first": "SUCCESS", "second": "READY"}
+    assert [job.id for job in made.find(job_type="w.second")] == [stranger.id]

@@ -58,6 +58,7 @@ class Running(Holding):
         self._shapes: dict[int, Shape] = {}
         self._published: dict[int, tuple[int, dict[str, Any]]] = {}  # by run: after how many publications
         self._made: MadeTasks | None = None  # during a turn
+        self.writes_more = False  # after the run that is being written, in the same transaction
 
     # Declaring
 
@@ -456,6 +457,8 @@ class Running(Holding):
         ]
         wanted = [name for name in planned.items if name in made_items or known[name].items_job is None]
         jobs += [self._task_job(head, name, f"{name}.items", {"items": True}) for name in wanted]
+        made_items = list(made_items)
+        self.writes_more = bool(made_items or wanted)
         added = self._put_run(head, planned.overview, known, planned.steps, jobs)
         if self._made is not None:
             self._made.queues.update(zip(added, (job.queue for job in jobs), strict=True))
