@@ -541,7 +541,9 @@ class World:
             if not self.unfinished():
                 return
             if not busy:
-                self.pass_time(3 * STEP) if next(rests) % 4 < 3 else self.leap()  # long enough for the dead to be missed
+                self.pass_time(3 * STEP) if next(
+                    rests
+                ) % 4 < 3 else self.leap()  # long enough for the dead to be missed
             for row in self.sql("select id from {job} where situation = 'waiting' order by id"):
                 self.attempt_to(lambda job=row["id"]: self.store.answer(job, Answer("[1]"), "ann"))
                 self.answered.add(row["id"])
