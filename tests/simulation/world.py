@@ -547,7 +547,7 @@ class World:
             for row in self.sql("select id from {job} where situation = 'waiting' order by id"):
                 self.attempt_to(lambda job=row["id"]: self.store.answer(job, Answer("[1]"), "ann"))
                 self.answered.add(row["id"])
-            busy = any([worker.do_what_there_is() for worker in self.workers])
+            busy = sum(worker.do_what_there_is() for worker in self.workers) > 0
         raise Broken(f"R1: these never come to their end: {self.unfinished()[:5]}")
 
     def leap(self) -> None:
