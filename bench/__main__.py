@@ -20,7 +20,19 @@ from typing import Any
 from msgspec import Struct
 from rich.console import Console
 
-from bench import beside, endurance, enqueueing, failures, flows, footprint, latency, pages, throttled, workflows
+from bench import (
+    beside,
+    endurance,
+    enqueueing,
+    failures,
+    flows,
+    footprint,
+    latency,
+    pages,
+    throttled,
+    volume,
+    workflows,
+)
 from bench.execution import Run, burst, execution, middle, raw_turns
 from bench.places import Place, Postgres, Sqlite
 from bench.report import Row, save, show
@@ -392,6 +404,19 @@ def restart(place: Postgres, scale: Scale) -> list[Row]:
     return [Row(f"{place.name}: full rate after a restart", "s", median(times), at_most=2)]
 
 
+def bytes_of(place: Postgres, scale: Scale) -> list[Row]:
+    found = volume.volume(place, scale.bulk)
+    told = {
+        "log of an enqueue in bulk": found.log_of_enqueue,
+        "log of a run": found.log_of_run,
+        "log of archiving": found.log_of_archiving,
+        "live tables": found.live,
+        "archive": found.archived,
+    }
+    rows = [Row(f"{place.name}: {name}", "bytes/job", value) for name, value in told.items()]
+    return [*rows, Row(f"{place.name}: connections of an app with a worker", "", found.connections)]
+
+
 def start(scale: Scale) -> list[Row]:
     runs = max(5, scale.runs)
     helped = footprint.help_time(runs)
@@ -419,6 +444,7 @@ PER_PLACE = {
 GROUPS: list[tuple[str, Callable[..., list[Row]]]] = [
     *((f"{name}-{place}", group) for name, group in PER_PLACE.items() for place in ("postgres", "sqlite")),
     ("restart-postgres", restart),
+    ("bytes-postgres", bytes_of),
     ("start", start),
 ]
 
