@@ -9,7 +9,7 @@
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -167,7 +167,7 @@ class Side(ABC):
         """The rows of a stretch, in the order of their keys."""
 
     @abstractmethod
-    def read_all(self, table: Table) -> Iterator[Row]:
+    def read_all(self, table: Table) -> Generator[Row, None, None]:
         """Every row in the order of the keys. Nobody may write meanwhile."""
 
     # Writing
