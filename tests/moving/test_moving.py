@@ -143,9 +143,6 @@ def test_from_the_seal_on_every_write_is_refused_and_says_where_it_went(
     way: Way, shop: App, here: RawSql, clock: MovableClock, moving: Moving
 ) -> None:
     filled = fill(shop, here, clock)
-    shop.resume("mail")
-    shop.job_types["send"].enqueue(to="ann")
-    worker = WorkerByHand(shop.store)
     move = moving()
     move.run()
     for write in (
@@ -157,7 +154,6 @@ def test_from_the_seal_on_every_write_is_refused_and_says_where_it_went(
         lambda: shop.limit("mail", 1),
         lambda: shop.workflows["report"].submit(trigger="late"),
         lambda: shop.hold("pick"),
-        lambda: worker.claim(),
         lambda: shop.run_until_idle(),
         lambda: App(way.source, name=way.instance).queue("q").job(name="x")(nothing).app.store,
     ):
