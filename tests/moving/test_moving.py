@@ -380,19 +380,23 @@ def test_a_move_is_abandoned_at_any_stage_before_the_target_opens(
         moving().abandon()
 
 
-def stopped() -> None:
+def stopped(now: datetime) -> None:
     raise InterruptedError
 
 
 @pytest.mark.claim("M4")
-def test_a_move_whose_target_is_open_cannot_be_abandoned(way: Way, shop: App, branch: App, moving: Moving) -> None:
+def test_a_move_whose_target_is_open_cannot_be_abandoned(
+    way: Way, shop: App, branch: App, clock: MovableClock, moving: Moving
+) -> None:
     move = moving()
     for step in (move.begin, move.arrive, move.copy, move.drain, move.finish):
         step()
     for _ in range(2):
         with pytest.raises(Conflict, match="It is moved"):
             moving().abandon()
-        assert moving().run().instance == way.instance  # the second time there is nothing left to do
+        clock.advance(HOUR)
+        done = moving().run()  # the second time there is nothing left to do
+        assert (done.instance, done.refused_for) == (way.instance, 0.0)  # it was open when the clock had not moved
     with pytest.raises(Unavailable):
         shop.job_types["send"].enqueue(to="ann")
     assert branch.job_types["send"].enqueue(to="ann").state == "initial"

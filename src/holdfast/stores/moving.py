@@ -241,7 +241,7 @@ class Move:
             self._replace([table for table in self.source.tables() if table.walk is None])
             self.target.continue_after(self.source.sequences())
             self.compare()
-            self.target.open()
+            self.target.open(self.source.store.now())
 
     def close(self) -> None:
         self.source.go_on(SOURCE, "moved")
@@ -358,8 +358,9 @@ class Move:
         self.tell(doing, self.copied, self.total)
 
     def _result(self) -> Moved:
-        leaving, _ = self._marks()
+        leaving, arriving = self._marks()
         assert leaving is not None
+        assert arriving is not None
         tables = self.target.tables()
         counts = {table.name: self.target.count(table) for table in tables}
         return Moved(
@@ -369,8 +370,8 @@ class Move:
             tables=counts,
             jobs=jobs_among(tables, counts),
             copied=self.copied,
-            refused_for=seconds_between(leaving.seal_time, leaving.end_time),
-            idle_for=seconds_between(leaving.drain_time, leaving.end_time),
+            refused_for=seconds_between(leaving.seal_time, arriving.end_time),
+            idle_for=seconds_between(leaving.drain_time, arriving.end_time),
         )
 
 
