@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Fixed, Invalid
+from holdfast import App, Fixed
 from holdfast.clock import Clock, MovableClock
 from holdfast.compose import Run
 
@@ -76,21 +76,6 @@ def test_more_urgent_runs_come_first(app: Make) -> None:
         workflow.submit(trigger, priority=priority)
     own.run_until_idle()
     assert seen == ["urgent", "as declared", "later"]
-
-
-@pytest.mark.claim("F12")
-@pytest.mark.parametrize(("partition", "made"), [({"shards": 60}, 50), ({"items": lambda task: range(1010)}, 1000)])
-def test_where_nothing_is_said_so_many_tasks_are_undone_at_most(
-    app: Make, partition: dict[str, Any], made: int
-) -> None:
-    own = app()
-    workflow = own.workflow("w")
-    workflow.step(name="s", **partition)(lambda task: None)
-    run = workflow.submit("t")
-    if "items" in partition:
-        with pytest.raises(Invalid, match="more are due"):
-            own.run_until_idle(max_jobs=1)
-    assert run.refresh().steps["s"].created == made
 
 
 @pytest.mark.claim("F20")

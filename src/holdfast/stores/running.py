@@ -158,13 +158,8 @@ class Running(Holding):
         """The jobs of a step's tasks, in the order they were made; of a task that was retried the last one."""
         with self.work(write=False):
             row = self._run_by_id(run)
-            params = {
-                "job_type": f"{row.workflow}.{step}",
-                "after": after,
-                "limit": limit,
-                "items": f"{row.trigger}:{step}.items",
-                **_keys_of(run, row.trigger),
-            }
+            params = {"run": run, "job_type": f"{row.workflow}.{step}", "after": after, "limit": limit}
+            params["items"] = f"{row.trigger}:{step}.items"
             found = [self.job_of(each) for name in ("tasks", "archived_tasks") for each in self.rows(name, params)]
         last = {job.job_key: job for job in sorted(found, key=lambda job: job.id)}  # while its jobs follow a run
         return sorted(last.values(), key=lambda job: job.id)[:limit]
@@ -278,25 +273,32 @@ class Running(Holding):
         """
         with self.work():
             self.write_notes(turn.notes)
-            self._made = made = MadeTasks()
-            self.quiet = True
-            try:
-                stale = self.finish_tasks(tasks)
-            finally:
-                self.quiet, self._made = False, None
-            done = [item for item in turn.done if item.call.run is None]
-            won = [item.call.job_type for item in tasks]
-            answer = self.exchange(structs.replace(turn, done=done, notes=(), won=won))
-            left = made.queues.keys() - {call.id for call in answer.claimed}
-            if left:
-                self.announce(sorted({made.queues[job_id] for job_id in left}))
-            return structs.replace(answer, stale=answer.stale + stale, told=made.told)
+            return self.exchange_inside(turn, tasks)
+
+    def exchange_inside(self, turn: Turn, tasks: Sequence[Done]) -> TurnAnswer:
+        """The same inside a transaction, with its notes written."""
+        won = [item.call.job_type for item in tasks]
+        rest = structs.replace(turn, done=[item for item in turn.done if item.call.run is None], notes=(), won=won)
+        self._made = made = MadeTasks()
+        self.quiet = True
+        try:
+            stale = self.finish_tasks(tasks, rest)
+        finally:
+            self.quiet, self._made = False, None
+        answer = self.exchange(rest)
+        left = made.queues.keys() - {call.id for call in answer.claimed}
+        if left:
+            self.announce(sorted({made.queues[job_id] for job_id in left}))
+        return structs.replace(answer, stale=answer.stale + stale, told=made.told)
 
     @abstractmethod
     def exchange(self, turn: Turn) -> TurnAnswer: ...
 
-    def finish_tasks(self, done: Sequence[Done]) -> int:
-        """Settle tasks that ended in plain success and advance their runs; how many were stale. Inside a transaction."""
+    def finish_tasks(self, done: Sequence[Done], rest: Turn) -> int:
+        """Settle tasks that ended in plain success and advance their runs; how many were stale. Inside a transaction.
+
+        `rest`: the turn that follows it in the same transaction.
+        """
         by_queue: dict[str, list[Done]] = {}
         ends: dict[int, dict[int, TaskEnd]] = {}
         for item in done:
@@ -309,6 +311,8 @@ class Running(Holding):
         if self.adaptive:  # breakers are locked before runs
             self.count_successes([item for item in done if item.call.id in settled], 0)
             found = self.rows_of(looks)
+        if len(ends) == 1:
+            self.go_along(rest)
         for index, run in enumerate(sorted(ends)):
             counted = [end for job_id, end in ends[run].items() if job_id in settled]
             if counted:
@@ -320,6 +324,9 @@ class Running(Holding):
         self, by_queue: Mapping[str, Sequence[Done]], looks: Sequence[tuple[str, Mapping[str, Any]]]
     ) -> tuple[set[int], list[list[dict[str, Any]]]]:
         """Settle plain success, then ask; the ids of those that were not stale, and the answers. Inside a transaction."""
+
+    def go_along(self, turn: Turn) -> None:
+        """The next run that is written is the last thing before this turn. A store may send both together."""
 
     def ends_of_tasks(self, changes: Iterable[Change | None]) -> None:
         """Tasks that ended otherwise advance their runs too."""

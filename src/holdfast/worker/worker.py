@@ -326,8 +326,9 @@ class Worker:
             runner.cancel(job_id, attempt_number, "aborted", actor)
 
     def _wake_pumps(self) -> None:
+        """For what has ended. One that is not at it takes all of it: two would only stand in each other's way."""
         self._woken.set()
-        for pump in self.pumps:
+        for pump in [pump for pump in self.pumps if not pump.exchanging][:1] or self.pumps:
             pump.wake.set()
 
     def _on_change(self) -> None:

@@ -951,6 +951,8 @@ CREATE INDEX holdfast__held_id_idx ON holdfast__held USING btree (id);
 
 CREATE INDEX holdfast__job_job_type_job_key_id_idx ON ONLY holdfast__job USING btree (job_type, job_key, id) WHERE (job_key IS NOT NULL);
 
+CREATE INDEX holdfast__job_run_job_type_id_idx ON ONLY holdfast__job USING btree (run, job_type, id) WHERE (run IS NOT NULL);
+
 CREATE INDEX holdfast__lease_job_idx ON holdfast__lease USING btree (job) WHERE (job IS NOT NULL);
 
 CREATE INDEX holdfast__parked_closes_time_idx ON holdfast__parked USING btree (closes_time) WHERE (closes_time IS NOT NULL);
@@ -981,7 +983,11 @@ CREATE INDEX holdfast__worker_id_idx ON holdfast__worker USING btree (id) WHERE 
 
 CREATE INDEX holdfast_work_job_type_job_key_id_idx ON holdfast_work USING btree (job_type, job_key, id) WHERE (job_key IS NOT NULL);
 
+CREATE INDEX holdfast_work_run_job_type_id_idx ON holdfast_work USING btree (run, job_type, id) WHERE (run IS NOT NULL);
+
 ALTER INDEX holdfast__job_job_type_job_key_id_idx ATTACH PARTITION holdfast_work_job_type_job_key_id_idx;
+
+ALTER INDEX holdfast__job_run_job_type_id_idx ATTACH PARTITION holdfast_work_run_job_type_id_idx;
 
 CREATE TRIGGER key_free AFTER UPDATE ON holdfast__job FOR EACH ROW WHEN (((new.job_key IS NOT NULL) AND (new.state = 'final'::text) AND (old.state <> 'final'::text))) EXECUTE FUNCTION holdfast__key_free();
 

@@ -642,6 +642,8 @@ CREATE TABLE "holdfast_work" (
 
 CREATE INDEX "holdfast_work__key" on "holdfast_work" (job_type, job_key, id) where job_key is not null;
 
+CREATE INDEX "holdfast_work__run" on "holdfast_work" (run, job_type, id) where run is not null;
+
 CREATE TRIGGER "holdfast_work__update" after update on "holdfast_work" when not coalesce(
   old.state <> 'final' and new.id = old.id and new.create_time = old.create_time and new.job_type = old.job_type
   and new.job_key is old.job_key

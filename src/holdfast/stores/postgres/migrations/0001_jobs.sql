@@ -405,6 +405,7 @@ create index on {archive} (id);
 create index on {archive} (job_type, id);
 create index on {archive} (run, id) where run is not null;
 create index on {job} (job_type, job_key, id) where job_key is not null;
+create index on {job} (run, job_type, id) where run is not null;  -- a page of a step's tasks, however many jobs there are
 
 -- Workflows as the code declares them, for those who submit by name.
 create table {workflow} (

@@ -84,9 +84,8 @@ insert into {publication} (run, number, params) values (:run, :number, :params);
 select number, params from {publication} where run = :run and number > :after and number <= :upto order by number;
 
 -- name: tasks
--- Of one step, in the order they were made: a task is told by its job's type and key, which begins with the run's trigger. Of one that was
--- retried only the last job, and none that made items.
-select j.* from {job} j where j.job_type = :job_type and j.job_key >= :low and j.job_key < :high and j.run = :run and j.id > :after and j.job_key <> :items
+-- Of one step, in the order they were made: of a task that was retried only the last job, and none that made items.
+select j.* from {job} j where j.run = :run and j.job_type = :job_type and j.id > :after and j.job_key <> :items
   and (j.outcome is null or j.outcome in ('success', 'failed')
     or not exists (select 1 from {job} n where n.job_type = j.job_type and n.job_key = j.job_key and n.id > j.id))
 order by j.id limit :limit;
