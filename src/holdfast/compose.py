@@ -41,6 +41,8 @@ class Composes(Protocol):
 
     def queue(self, name: str) -> Queue: ...
 
+    def store_run(self, wanted: Submission) -> RunRow: ...
+
 
 class Workflow:
     """A declared workflow: `@workflow.step()` makes a function a step, `submit` makes a run."""
@@ -170,7 +172,7 @@ class Workflow:
         """A new run, or the one that this trigger has made before (F14). Everything wrong with it is told at once."""
         lacking = [f"steps.{name}: has no function in this app" for name in self._steps if name not in self._functions]
         wanted = submission(self.definition, trigger, params, steps, ignore, priority, actor, lacking)
-        return Run(self.app, self.app.store.submit(wanted))
+        return Run(self.app, self.app.store_run(wanted))
 
     def submitter(self) -> JobType:
         """The job type of a schedule's firings: its handler submits a run. Its trigger makes a repetition harmless (F14)."""

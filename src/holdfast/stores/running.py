@@ -160,10 +160,10 @@ class Running(Holding):
         with self.work(write=False):
             row = self._run_by_id(run)
             params = {"run": run, "job_type": f"{row.workflow}.{step}", "after": after, "limit": limit}
+            params["items"] = f"{row.trigger}:{step}.items"
             found = [self.job_of(each) for name in ("tasks", "archived_tasks") for each in self.rows(name, params)]
-        last = {job.job_key: job for job in sorted(found, key=lambda job: job.id)}
-        items = f"{row.trigger}:{step}.items"
-        return sorted((job for key, job in last.items() if key != items), key=lambda job: job.id)[:limit]
+        last = {job.job_key: job for job in sorted(found, key=lambda job: job.id)}  # while its jobs follow a run
+        return sorted(last.values(), key=lambda job: job.id)[:limit]
 
     def _run_row(self, row: RowDict) -> RunRow:
         archived = "archive_time" in row
