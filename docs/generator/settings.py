@@ -77,7 +77,7 @@ PROJECTS = {
     "strangers": "What has a pull request of another repository built: `label`, a maintainer's; `build`, its coming; `never`, nothing.",
     "supersede": "Whether a new commit on a branch ends the older build, as one on a pull request does.",
     "public_badge": "Whether the badge needs no token.",
-    "web": "Where people look at the repository.",
+    "web": "Where people look at the repository: the page of a build links its commit there, as `<web>/commit/<commit>`.",
     "timeout": "Seconds for a whole build.",
     "silence_timeout": "Seconds in which a build may print nothing.",
     "status": "Where commit statuses go: a table, see below. Without it nobody is told.",

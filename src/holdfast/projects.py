@@ -178,7 +178,10 @@ class Projects:
             tells=project.status is not None,
             actor=actor,
         )
-        return self._left(self.app.store.receive_build(new))
+        received = self._left(self.app.store.receive_build(new))
+        if received.how != "reported":
+            return received
+        return structs.replace(received, build=self.look(received.build.id))  # whether it is cached, only we know
 
     def _left(self, received: Received) -> Received:
         """The folder of the job before is nobody's; what the cache knew of it neither."""

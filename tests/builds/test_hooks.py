@@ -6,9 +6,11 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import anyio
 import pytest
 from litestar.testing import TestClient
 
+from holdfast import App
 from holdfast.builds.project import BuildSettings, Project, Secret
 from holdfast.builds.sending import Facts, delivery
 from holdfast.builds.webhooks import LONGEST_BODY
@@ -21,12 +23,12 @@ ADDRESS = "http://localhost:8765"
 COMMIT = "ab" * 20
 HOOK = "/hooks/github/demo"
 Client = TestClient[Any]
+HOOKS = {name: Secret("HOOK_SECRET") for name in ("github", "gitlab", "generic")} | {"gitea": Secret("NOT_SET")}
 
 
 @pytest.fixture
 def here(yard: Callable[..., Yard]) -> Yard:
-    secrets = {"generic": Secret("HOOK_SECRET"), "gitlab": Secret("HOOK_SECRET"), "gitea": Secret("NOT_SET")}
-    return yard(hooks={"github": Secret("HOOK_SECRET"), **secrets}, public_badge=True)
+    return yard(hooks=HOOKS, public_badge=True)
 
 
 @pytest.fixture
@@ -45,6 +47,25 @@ def send(client: Client, event: str = "push", forge: str = "github", secret: str
 def signed(body: bytes, secret: str = SECRET) -> dict[str, str]:
     digest = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
     return {"X-Hub-Signature-256": f"sha256={digest}", "X-GitHub-Event": "push", "X-GitHub-Delivery": digest[:20]}
+
+
+async def slowly(asgi: Any) -> int:
+    """The status that somebody gets who sends the beginning of a body and then nothing."""
+    parts, statuses = [{"type": "http.request", "body": b"{", "more_body": True}], list[int]()
+
+    async def receive() -> Any:
+        if parts:
+            return parts.pop()
+        await anyio.sleep_forever()
+
+    async def answer(message: Any) -> None:
+        statuses.append(message.get("status"))
+
+    headers = [(b"host", b"localhost:8765"), (b"x-github-event", b"push")]
+    scope = {"type": "http", "method": "POST", "path": HOOK, "raw_path": HOOK.encode(), "query_string": b""}
+    scope |= {"headers": headers, "scheme": "http", "http_version": "1.1", "root_path": "", "asgi": {"version": "3.0"}}
+    await asgi({**scope, "client": ("127.0.0.1", 9), "server": ("127.0.0.1", 8765)}, receive, answer)
+    return statuses[0]
 
 
 @pytest.mark.claim("B1")
@@ -71,6 +92,7 @@ def test_the_same_commit_joins_reports_and_is_built_anew(client: Client, here: Y
     here.app.run_until_idle()
     reported = send(client, commit=commit, identity="d-3")
     assert (reported.status_code, reported.json()["how"], reported.json()["outcome"]) == (200, "reported", "success")
+    assert reported.json()["build_state"] == "Completed-Cached"
     labelled = send(client, "label", commit=commit)
     assert (labelled.status_code, labelled.json()["how"]) == (202, "again")
 
@@ -107,7 +129,18 @@ def test_a_strangers_pull_request_waits_for_a_maintainers_label_and_gets_no_secr
 
 
 class TestWhoIsLetIn:
-    """Attacks: each must fail, and none says more than the others."""
+    """Attacks: each must fail, and none says more than the others. One server for all: nothing of them comes to a database."""
+
+    @pytest.fixture(scope="class")
+    def here(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+        root = tmp_path_factory.mktemp("hooks")
+        with App("sqlite://:memory:") as app:
+            yield Yard(app, root, Repository(root / "repository"), hooks=HOOKS)
+
+    @pytest.fixture(scope="class")
+    def client(self, here: Yard) -> Iterator[Client]:
+        with TestClient(create(here.app, projects=here.projects), base_url=ADDRESS) as opened:
+            yield opened
 
     def refused(self, here: Yard, answer: Any, status: int = 401) -> None:
         assert answer.status_code == status
@@ -160,20 +193,18 @@ class TestWhoIsLetIn:
         assert answer.status_code == 401
         assert "demo" not in answer.text
 
-    def test_a_delivery_counts_once(self, client: Client, here: Yard, repository: Repository) -> None:
-        first = send(client, identity="d-1")
-        here.projects.abort(first.json()["id"])
-        again = send(client, identity="d-1")
-        assert (again.status_code, again.json()["code"]) == (409, "conflict")
-        assert here.projects.look(first.json()["id"]).job_id == first.json()["job_id"]
-        assert send(client, identity="d-2").json()["how"] == "again"
-
     def test_a_huge_body_is_not_read(self, client: Client, here: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(hooks, "LONGEST_BODY", 1000)
         body = b"{" + b" " * 1000 + b"}"
         self.refused(here, client.post(HOOK, content=body, headers=signed(body)), 413)
         self.refused(here, client.post(HOOK, content=iter([body]), headers=signed(body)), 413)
         assert LONGEST_BODY == 25 * 1024 * 1024
+
+    def test_a_body_that_does_not_come_is_not_waited_for(self, here: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(hooks, "PATIENCE", 0.05)
+        status = anyio.run(slowly, create(here.app, projects=here.projects))
+        assert status == 408
+        assert here.projects.builds() == []
 
     @pytest.mark.parametrize(
         "body",
@@ -196,20 +227,32 @@ class TestWhoIsLetIn:
         self.refused(here, answer, 400)
         assert answer.json()["detail"]
 
+    @pytest.mark.parametrize("branch", ["a\nb", "--upload-pack=touch x", "a b", "x..y", "\x00"])
+    def test_a_branch_that_is_none_is_refused(self, client: Client, here: Yard, branch: str) -> None:
+        self.refused(here, send(client, branch=branch), 400)
+
+
+class TestWhatIsTaken:
+    """Attacks that a database sees: on both."""
+
+    def test_a_delivery_counts_once(self, client: Client, here: Yard, repository: Repository) -> None:
+        first = send(client, identity="d-1")
+        here.projects.abort(first.json()["id"])
+        again = send(client, identity="d-1")
+        assert (again.status_code, again.json()["code"]) == (409, "conflict")
+        assert here.projects.look(first.json()["id"]).job_id == first.json()["job_id"]
+        assert send(client, identity="d-2").json()["how"] == "again"
+
     @pytest.mark.parametrize("said", [{"closed": True, "pull_request": 2**70}, {"closed": True, "branch": "a\0b"}])
     def test_what_no_database_takes_is_refused_too(self, client: Client, here: Yard, said: dict[str, Any]) -> None:
         body = json.dumps(said).encode()
-        self.refused(here, client.post("/hooks/generic/demo", content=body, headers=signed(body)), 400)
+        assert client.post("/hooks/generic/demo", content=body, headers=signed(body)).status_code == 400
 
     @pytest.mark.parametrize("forge", ["generic", "gitlab"])
     def test_the_name_of_a_person_is_only_what_can_be_shown(self, client: Client, here: Yard, forge: str) -> None:
         answer = send(client, forge=forge, author="E\0v\x1b[2Je")
         assert answer.status_code == 202
         assert here.projects.look(answer.json()["id"]).author == "E v [2Je"
-
-    @pytest.mark.parametrize("branch", ["a\nb", "--upload-pack=touch x", "a b", "x..y", "\x00"])
-    def test_a_branch_that_is_none_is_refused(self, client: Client, here: Yard, branch: str) -> None:
-        self.refused(here, send(client, branch=branch), 400)
 
     def test_a_branch_with_a_shells_words_is_only_a_name(
         self, client: Client, here: Yard, repository: Repository

@@ -147,6 +147,10 @@ class TestAskingAgain:
         assert (again.build.id, again.build.steps) == (first.id, ())
         assert store.get(again.build.job_id).retry_of == first.job_id
 
+    def test_takes_no_number(self, store: Store) -> None:
+        first, again, second = (ask(store, commit).build.id for commit in (ONE, ONE, TWO))
+        assert (again - first, second - first) == (0, 1)
+
     def test_may_insist(self, store: Store, builder: WorkerByHand) -> None:
         first = ask(store).build
         finish(store, builder)

@@ -62,8 +62,9 @@ class Building(Running):
                 self.rows("lock_line", {"line": f"{self.instance} {new.project} {line}"})
             names = {"project": new.project, "commit": new.commit}
             said = {name: getattr(new, name) for name in FIELDS}
-            fresh = bool(self.rows("add_build", {**names, **said, "now": now}))
-            row = self.rows("lock_build", names)[0]
+            known = self.rows("lock_build", names)  # first: who only tries to add takes a number all the same
+            fresh = not known and bool(self.rows("add_build", {**names, **said, "now": now}))
+            row = known[0] if known else self.rows("lock_build", names)[0]
             build, how, left = row["id"], "new", None
             if fresh:
                 self._give_job(row, new.timeout)
@@ -156,7 +157,14 @@ class Building(Running):
         """Newest first."""
         params = {name: getattr(wanted, name) for name in BuildFilter.__struct_fields__}
         with self.work(write=False):
-            return [self._build_of(row) for row in self.rows("builds", {**params, "id": None, "job": None})]
+            return [self._build_of(row) for row in self._built("builds", {**params, "id": None})]
+
+    def _built(self, name: str, params: Mapping[str, Any]) -> Sequence[RowDict]:
+        """From the table of the jobs of builds; nothing where no build was ever declared."""
+        try:
+            return self.rows(name, params, QUEUE)
+        except NotFound:
+            return ()
 
     def build(self, build: int, cache: int) -> Build:
         with self.work(write=False):
@@ -165,8 +173,9 @@ class Building(Running):
     def build_of_job(self, job: int, cache: int) -> Build | None:
         """The build whose current job this is."""
         with self.work(write=False):
-            params = {**ANY_BUILD, "job": job, "cache": cache}
-            return next((self._build_of(row) for row in self.rows("builds", params)), None)
+            for row in self.rows("build_of_job", {"job": job}):
+                return self._one_build({"id": row["id"], "cache": cache})
+            return None
 
     def cached_builds(self, cache: int) -> Sequence[tuple[int, datetime]]:
         """Those in CACHED with their use times, the last one used first."""
@@ -175,7 +184,7 @@ class Building(Running):
 
     def _one_build(self, which: Mapping[str, Any]) -> Build:
         if 0 < which["id"] < 2**63:
-            for row in self.rows("builds", {**ANY_BUILD, **which}):
+            for row in self._built("builds", {**ANY_BUILD, **which}):
                 return self._build_of(row)
         raise NotFound(f"There is no build {which['id']} in instance `{self.instance}`.")
 
@@ -259,7 +268,9 @@ class Building(Running):
         with self.work():
             found = self._one_build({"id": build})
             if self._get(found.job_id).final:
-                raise Conflict(f"{found.words} is over (`{found.build_state}`): it cannot be aborted.")
+                raise Conflict(
+                    f"{found.words} is over, so it cannot be aborted. `holdfast builds retry {build}` builds it again."
+                )
             return self.abort(found.job_id, actor)
 
     def retry_build(self, build: int, actor: str) -> Received:
@@ -283,7 +294,7 @@ class Building(Running):
     def ended_builds(self, limit: int = 100) -> Sequence[EndedBuild]:
         """Whose job is final while nobody has written their files, or seen that `completed` says the same."""
         with self.lone():
-            rows = self.rows("ended_builds", {"limit": limit})
+            rows = self._built("ended_builds", {"limit": limit})
         return [self._ended_build(row) for row in rows]
 
     def _ended_build(self, row: RowDict) -> EndedBuild:
@@ -299,7 +310,7 @@ class Building(Running):
     def build_jobs(self, jobs: Sequence[int]) -> Mapping[int, tuple[bool, bool]]:
         """Of those that are jobs of builds: whether each is over, and whether a build has it as its current one."""
         with self.lone():
-            rows = self.rows("build_jobs", {"ids": self.pack(jobs)})
+            rows = self._built("build_jobs", {"ids": self.pack(jobs)})
         return {row["id"]: (row["state"] == "final", row["build"] is not None) for row in rows}
 
     def old_builds(self, unused_for: float, limit: int = 100) -> Sequence[tuple[int, int]]:
@@ -372,7 +383,7 @@ class Building(Running):
 
 
 ANY_BUILD: Mapping[str, Any] = {
-    **dict.fromkeys(("id", "job", "project", "branch", "trusted", "commit", "state", "before")),
+    **dict.fromkeys(("id", "project", "branch", "trusted", "commit", "state", "before")),
     "limit": 1,
     "cache": 0,
 }

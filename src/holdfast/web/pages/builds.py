@@ -65,6 +65,7 @@ def build(frame: TheFrame, site: TheSite, build_id: FromPath[int]) -> Html:
         steps=shown,
         hidden=len(found.steps) - len(shown),
         outputs=() if result is None else result.outputs,
+        commit_page=_commit_page(projects, found),
         timeline=drawing.timeline(
             {step.name: (step.start_time, step.end_time) for step in shown},
             found.start_time or found.create_time,
@@ -73,6 +74,12 @@ def build(frame: TheFrame, site: TheSite, build_id: FromPath[int]) -> Html:
         lines=read(projects, found, start, cut=start > 0),
         cut=start > 0,
     )
+
+
+def _commit_page(projects: Projects, build: Build) -> str | None:
+    """Where the forge shows the commit, if the project says where people look at it."""
+    project = projects.settings.projects.get(build.project)
+    return None if project is None or project.web is None else f"{project.web}/commit/{build.commit}"
 
 
 @page("/builds/{build_id:int}/log")

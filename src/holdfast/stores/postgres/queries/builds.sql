@@ -58,22 +58,26 @@ update {build} set use_time = :use_time where id = :id and completed
   and (use_time < :recently or use_time < (select max(use_time) from {build} where completed));
 
 -- name: builds
--- Newest first. The state stands in the table of `holdfast.builds.build`.
+-- Newest first. The state stands in the table of `holdfast.builds.build`. Jobs of builds are in one table: the others may
+-- be a million.
 with cached as (select c.id from {build} c where c.completed
     and not exists (select 1 from {key} k where k.job_type = 'build' and k.job_key = c.project || ':' || c.commit_id and k.id = c.job)
   order by c.use_time desc, c.id desc limit :cache),
 known as (select b.*, exists (select 1 from {key} k where k.job_type = 'build' and k.job_key = b.project || ':' || b.commit_id and k.id = b.job) as living,
     b.id in (select id from cached) as cached from {build} b
-  where (:id::bigint is null or b.id = :id) and (:job::bigint is null or b.job = :job) and (:project::text is null or b.project = :project)
+  where b.id between coalesce(:id::bigint, 0) and coalesce(:id::bigint, 9223372036854775807) and (:project::text is null or b.project = :project)
     and (:branch::text is null or b.branch = :branch) and (:trusted::boolean is null or b.trusted = :trusted) and (:commit::text is null or b.commit_id = :commit) and (:before::bigint is null or b.id < :before)),
 ended as (select known.*, coalesce(j.outcome, a.outcome) as outcome, coalesce(j.error, a.error) as error, coalesce(j.attempt, a.attempt) as attempt,
     coalesce(j.start_time, a.start_time) as start_time, coalesce(j.end_time, a.end_time) as end_time
-  from known left join {job} j on j.id = known.job left join {archive} a on a.id = known.job and j.id is null),
+  from known left join {queue_table} j on j.id = known.job left join {archive} a on a.id = known.job and j.id is null),
 told as (select ended.*, case when completed and not living and coalesce(found = outcome, true)
       then case when cached then 'Completed-Cached' else 'Completed' end
     when begun then 'Building' else 'Freshly received' end as build_state from ended)
 select * from told t where (:state::text is null or t.build_state = :state)
 order by t.id desc limit :limit;
+
+-- name: build_of_job
+select id from {build} where job = :job;
 
 -- name: cached_builds
 -- The last one used first.
@@ -89,12 +93,12 @@ where b.project = :project and b.id < :before::bigint and (b.pull_request = :pul
 -- name: ended_builds
 -- Their job is final, and nobody has written their files, or looked whether `completed` says the same.
 select b.id, b.job, b.begun, b.completed, coalesce(j.outcome, a.outcome) as outcome, coalesce(j.error, a.error) as error
-from {build} b left join {job} j on j.id = b.job left join {archive} a on a.id = b.job and j.id is null
+from {build} b left join {queue_table} j on j.id = b.job left join {archive} a on a.id = b.job and j.id is null
 where (not b.completed or b.found is not null) and coalesce(j.state, a.state) = 'final' order by b.id limit :limit;
 
 -- name: build_jobs
 -- Of these jobs: whether they are over, and which build has them as its current one.
-select j.id, j.state, b.id as build from {job} j left join {build} b on b.job = j.id
+select j.id, j.state, b.id as build from {queue_table} j left join {build} b on b.job = j.id
 where j.id in (select unnest(:ids::bigint[])) and j.job_type = 'build'
 union all
 select a.id, a.state, b.id as build from {archive} a left join {build} b on b.job = a.id
