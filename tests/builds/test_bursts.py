@@ -84,6 +84,7 @@ def burst(site: Installation, count: int, killed_after: int | None) -> None:
         all_taken(site, [each.result() for each in sent])
 
 
+@pytest.mark.fault(1, "kill -9 of the server in the middle of a burst of webhooks")
 @pytest.mark.claim("B1")
 def test_a_burst_is_taken_whole_though_the_server_is_killed_in_the_middle(site: Installation) -> None:
     burst(site, 40, killed_after=10)

@@ -75,6 +75,7 @@ def _downloaded(site: Installation, build: int) -> None:
         refused.value.close()
 
 
+@pytest.mark.fault(1, "kill -9 in the middle of a build")
 @pytest.mark.claim("B3", "B5")
 @pytest.mark.parametrize("killed", [("server",), ("builder",), ("server", "builder")], ids=" and ".join)
 def test_a_kill_in_the_middle_of_a_build_loses_nothing(site: Installation, killed: tuple[str, ...]) -> None:
@@ -89,6 +90,7 @@ def test_a_kill_in_the_middle_of_a_build_loses_nothing(site: Installation, kille
     assert Watcher(site, told["id"]).saw().count("$ echo first line") == 1, "it ran again from scratch"
 
 
+@pytest.mark.fault(1, "kill -9 after an abort was asked for")
 @pytest.mark.claim("B3")
 @pytest.mark.parametrize("killed", ["server", "builder"])
 def test_a_kill_after_an_abort_was_asked_for_still_ends_the_build(site: Installation, killed: str) -> None:

@@ -14,6 +14,7 @@ def in_state(app: App, state: str, count: int) -> Callable[[], bool]:
     return lambda: len(app.find(state=state, limit=2000)) >= count
 
 
+@pytest.mark.fault(1, "kill -9 of a worker with 1,000 jobs")
 @pytest.mark.claim("R1", "C2", "C3", "C4")
 def test_another_worker_finishes_a_thousand_jobs_of_a_killed_one(url: str, instance: str, tmp_path: Path) -> None:
     with make_app(url, instance) as app:
@@ -31,6 +32,7 @@ def test_another_worker_finishes_a_thousand_jobs_of_a_killed_one(url: str, insta
         assert [end.outcome for end in found[0].attempts()] == ["lost", "success"]
 
 
+@pytest.mark.fault(1, "kill -9 of a worker with a job that must not be repeated")
 @pytest.mark.claim("C3", "J12")
 def test_jobs_that_must_not_be_rerun_end_by_their_timeout_after_a_crash(
     url: str, instance: str, tmp_path: Path
@@ -45,6 +47,7 @@ def test_jobs_that_must_not_be_rerun_end_by_their_timeout_after_a_crash(
         assert (ended.outcome, ended.attempt, ended.error.kind) == ("error", 1, "timeout")
 
 
+@pytest.mark.fault(2, "SIGSTOP past the lease, then SIGCONT")
 @pytest.mark.claim("C2", "J5")
 def test_the_late_result_of_a_stopped_worker_is_stale(url: str, instance: str, tmp_path: Path) -> None:
     with make_app(url, instance) as app:
@@ -78,6 +81,7 @@ def freeze(worker: Worker, url: str, instance: str) -> None:
     raise AssertionError("it was writing whenever it was stopped")
 
 
+@pytest.mark.fault(7, "a segfault among 1,000 others in one process")
 @pytest.mark.claim("C3")
 def test_a_job_that_kills_its_workers_ends_alone_and_its_neighbours_succeed(
     url: str, instance: str, tmp_path: Path
@@ -97,6 +101,7 @@ def test_a_job_that_kills_its_workers_ends_alone_and_its_neighbours_succeed(
         assert {(job.outcome, job.failures) for job in outcomes} == {("success", 0)}
 
 
+@pytest.mark.fault(7, "a segfault in a child process")
 @pytest.mark.claim("C1", "C3")
 def test_a_handler_that_segfaults_in_its_own_process_does_not_hurt_the_worker(
     url: str, instance: str, tmp_path: Path

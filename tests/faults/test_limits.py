@@ -41,6 +41,7 @@ def bear_witness(sql: RawSql) -> None:
     )
 
 
+@pytest.mark.fault(10, "kill -9 of workers, limits changed under load")
 @pytest.mark.claim("W3", "R1")
 def test_no_claim_lifts_a_queue_above_its_limit_whoever_is_killed(url: str, instance: str, tmp_path: Path) -> None:
     luck = random.Random(20261115)

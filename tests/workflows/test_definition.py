@@ -71,6 +71,7 @@ def test_a_wrong_value_of_a_workflow_is_named(facts: dict[str, Any], place: str)
         {"after": (7,)},
         {"phase": -1},
         {"phase": 1.5},
+        {"phase": 2**31},
         {"phase": None},
         {"can_fail": 0},
         {"can_ignore": "yes"},
@@ -126,6 +127,7 @@ def test_every_step_of_a_name_that_is_taken_is_told() -> None:
     assert [(each.step, each.field) for each in found] == [(2, "name"), (3, "name")]
 
 
+@pytest.mark.fault(11, "a cycle")
 @pytest.mark.claim("F1", "F10")
 def test_circles_are_told_with_everything_else() -> None:
     wrong = workflow(

@@ -21,6 +21,7 @@ from holdfast.jobs.job import Answer, Attempt, Job, JobError, LogLine, Move, Pro
 from holdfast.jobs.placement import DUTIES, PREFER_FOR, DutyRule
 from holdfast.jobs.routines import Routine
 from holdfast.jobs.schedules import Schedule
+from holdfast.jobs.secrets import redacted
 from holdfast.jobs.states import Change, Happening
 from holdfast.workflows.definition import Definition, StepDefinition
 from holdfast.workflows.plan import StepRow
@@ -452,7 +453,7 @@ class News(Enum):
 
     ANYTHING = "anything"
     JOBS = "jobs"  # became due
-    ABORT = "abort"  # somebody wants a held job to end
+    ABORT = "abort"  # somebody wants a job in a worker's hand to end, or holds it
     QUEUES = "queues"  # one was paused, resumed or given a limit
     SCHEDULES = "schedules"  # one was added, changed or removed
 
@@ -505,6 +506,7 @@ class StepOfRun(Struct, frozen=True):
     step: RunStep
     params: dict[str, Any]
     dependencies: dict[str, str]
+    secrets: tuple[str, ...] = ()  # params that nobody is shown
 
 
 class RunRow(Struct, frozen=True):
@@ -529,6 +531,15 @@ class RunRow(Struct, frozen=True):
     steps: tuple[RunStep, ...]
     holds: tuple[Hold, ...] = ()  # that it is kept back by
     archived: bool = False
+
+    @property
+    def shown_params(self) -> dict[str, Any]:
+        """Without those that nobody is shown."""
+        return redacted(self.params, self.definition.secrets)
+
+    @property
+    def shown_published(self) -> dict[str, Any]:
+        return redacted(self.published, self.definition.secrets)
 
     @property
     def title(self) -> str:
@@ -670,7 +681,9 @@ class Store(Protocol):
 
     def lock_path(self) -> str | None: ...
 
-    def changed(self) -> bool: ...
+    hears_itself: bool
+
+    def changed(self, waited: bool = False) -> bool: ...
 
     def another(self, patience: float | None = None) -> "Store": ...
 

@@ -37,15 +37,19 @@ class Sweeping(Looping):
         """Jobs under leases of workers that are gone, however that came."""
         with self.work():
             strays = self.rows("stray_leases", {"limit": BATCH})
-            return sum(self._recover([lease], lease["worker"]) for lease in strays)
+            workers = {lease["worker"] for lease in strays}
+            return sum(
+                self._recover([lease for lease in strays if lease["worker"] == worker], worker) for worker in workers
+            )
 
     def _recover(self, leases: Sequence[RowDict], worker: int) -> int:
         ids = [job for lease in leases for job in self.unpack(lease["ids"])]
-        reports = [
-            Report(row.id, Lost(), attempt=row.attempt)
+        held = [
+            row
             for row in self._lock(ids).values()
             if row is not None and row.situation is Situation.HELD and row.worker == worker
         ]
+        reports = [Report(row.id, Lost(only=len(held) == 1), attempt=row.attempt) for row in held]
         self.apply(reports)
         for lease in leases:
             self.run("drop_lease", {"id": lease["id"]})

@@ -15,10 +15,9 @@ from holdfast.builds.buildfile import is_output_name
 from holdfast.errors import Conflict, NotFound
 from holdfast.projects import Projects
 from holdfast.web import paging, shapes
-from holdfast.web.callers import TheCaller
 from holdfast.web.paging import Shape
 from holdfast.web.routes import act, look
-from holdfast.web.site import Site, TheSite
+from holdfast.web.site import Site, TheCaller, TheSite
 
 BuildId = Annotated[int, PathParameter(ge=1, le=2**63 - 1, description="The build's id.")]
 Word = Annotated[str | None, QueryParameter(max_length=250)]

@@ -17,6 +17,7 @@ from holdfast.app import App
 from holdfast.builds.project import BuildSettings
 from holdfast.projects import Projects
 from holdfast.stores.contract import Store
+from holdfast.web.callers import Caller
 from holdfast.web.duty import ServeDuty
 from holdfast.web.live import Live
 from holdfast.web.tails import Tails
@@ -86,3 +87,4 @@ class Site:
 
 
 TheSite = NamedDependency[Site]  # as a route is given it
+TheCaller = NamedDependency[Caller]  # who asks, likewise

@@ -583,6 +583,17 @@ CREATE TABLE "holdfast__trace" (
   context text not null -- as JSON
 ) strict;
 
+CREATE TABLE "holdfast__move" (
+  side text primary key check (side in ('source', 'target')),
+  stage text not null check (stage in ('copying', 'draining', 'sealed', 'moved', 'arriving', 'open')),
+  mark text not null, -- the same on both sides
+  other text not null, -- the other database, without its password
+  start_time integer not null,
+  drain_time integer, -- from then on workers claim nothing
+  seal_time integer, -- from then on nothing is written
+  end_time integer
+) strict;
+
 CREATE TABLE "holdfast_work" (
   id integer primary key,
   queue text not null default 'work' check (queue = 'work'),
@@ -631,6 +642,8 @@ CREATE TABLE "holdfast_work" (
 ) strict;
 
 CREATE INDEX "holdfast_work__key" on "holdfast_work" (job_type, job_key, id) where job_key is not null;
+
+CREATE INDEX "holdfast_work__run" on "holdfast_work" (run, job_type, id) where run is not null;
 
 CREATE TRIGGER "holdfast_work__update" after update on "holdfast_work" when not coalesce(
   old.state <> 'final' and new.id = old.id and new.create_time = old.create_time and new.job_type = old.job_type

@@ -12,6 +12,7 @@ from holdfast.errors import Invalid, NotFound
 from holdfast.projects import Projects
 from holdfast.web import ansi, drawing
 from holdfast.web.pages.drawn import render
+from holdfast.web.pages.filters import whole
 from holdfast.web.pages.page import Form, Html, TheFrame, action, page
 from holdfast.web.site import TheSite
 
@@ -35,11 +36,9 @@ def builds(frame: TheFrame, site: TheSite) -> Html:
     before = frame.asked("before")
     if chosen["state"] and chosen["state"] not in tuple(BuildState):
         raise Invalid(f"state={chosen['state']!r}: known are {', '.join(BuildState)}.")
-    if before and not (before.isascii() and before.isdigit()):
-        raise Invalid(f"before={before!r}: give the id of a build.")
     now = site.app.store.now()
     wanted = {name: value or None for name, value in chosen.items()}
-    found = site.projects.builds(**wanted, before=int(before) if before else None, limit=PER_PAGE + 1)
+    found = site.projects.builds(**wanted, before=whole("before", before) if before else None, limit=PER_PAGE + 1)
     return frame.show(
         "builds.html",
         now,
@@ -85,8 +84,7 @@ def _commit_page(projects: Projects, build: Build) -> str | None:
 @page("/builds/{build_id:int}/log")
 def log(frame: TheFrame, site: TheSite, build_id: FromPath[int]) -> Html:
     """The lines behind a place in the log, for the script."""
-    text = frame.asked("after", "0")
-    after = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
+    after = whole("after", frame.asked("after", "0"))
     projects = site.projects
     found = projects.look(build_id)
     if after > _size(projects, found):

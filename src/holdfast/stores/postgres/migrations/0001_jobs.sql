@@ -405,6 +405,7 @@ create index on {archive} (id);
 create index on {archive} (job_type, id);
 create index on {archive} (run, id) where run is not null;
 create index on {job} (job_type, job_key, id) where job_key is not null;
+create index on {job} (run, job_type, id) where run is not null;  -- a page of a step's tasks, however many jobs there are
 
 -- Workflows as the code declares them, for those who submit by name.
 create table {workflow} (
@@ -600,4 +601,16 @@ create index on {request} (create_time);
 create table {trace} (
   job bigint primary key,
   context text not null -- as JSON
+);
+
+-- A move of the instance to or from another database: of which it is the source, and by which it came here.
+create table {move} (
+  side text primary key check (side in ('source', 'target')),
+  stage text not null check (stage in ('copying', 'draining', 'sealed', 'moved', 'arriving', 'open')),
+  mark text not null, -- the same on both sides
+  other text not null, -- the other database, without its password
+  start_time timestamptz not null,
+  drain_time timestamptz, -- from then on workers claim nothing
+  seal_time timestamptz, -- from then on nothing is written
+  end_time timestamptz
 );

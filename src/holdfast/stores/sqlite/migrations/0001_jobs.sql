@@ -585,3 +585,15 @@ create table {trace} (
   job integer primary key,
   context text not null -- as JSON
 ) strict;
+
+-- A move of the instance to or from another database: of which it is the source, and by which it came here.
+create table {move} (
+  side text primary key check (side in ('source', 'target')),
+  stage text not null check (stage in ('copying', 'draining', 'sealed', 'moved', 'arriving', 'open')),
+  mark text not null, -- the same on both sides
+  other text not null, -- the other database, without its password
+  start_time integer not null,
+  drain_time integer, -- from then on workers claim nothing
+  seal_time integer, -- from then on nothing is written
+  end_time integer
+) strict;

@@ -22,8 +22,12 @@ values (:workflow, :trigger, :definition, :params, :step_params, :ignore, :prior
 -- name: add_step
 insert into {step} (run, name, position, partition) values (:run, :name, :position, :partition);
 
+-- name: lock_living
+-- Differs from PostgreSQL: a write transaction has the whole database.
+select :workflow as workflow;
+
 -- name: living_run
-select id, trigger from {run} where workflow = :workflow and unique_alive and state in ('UNDONE', 'STUCK');
+select id, trigger from {run} where workflow = :workflow and state in ('UNDONE', 'STUCK') limit 1;
 
 -- name: run
 select * from {run} where id = :id;
@@ -80,8 +84,8 @@ insert into {publication} (run, number, params) values (:run, :number, :params);
 select number, params from {publication} where run = :run and number > :after and number <= :upto order by number;
 
 -- name: tasks
--- Of one step, in the order they were made: a task is told by its job's type and key, which begins with the run's trigger.
-select * from {job} where job_type = :job_type and job_key >= :low and job_key < :high and run = :run and id > :after order by id limit :limit;
+-- Of one step, in the order they were made.
+select * from {job} where run = :run and job_type = :job_type and id > :after order by id limit :limit;
 
 -- name: archived_tasks
 select * from {archive} where job_type = :job_type and run = :run and id > :after order by id limit :limit;
