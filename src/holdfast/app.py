@@ -852,7 +852,7 @@ class App:
     def worker_for_ever(self, **settings: Any) -> Worker:
         """A worker that waits for its database as long as it takes, from the start (C7)."""
         made = self._settings(settings)
-        return new_worker(self.wait_for_store(), self.handlers, made, self.clock, VERSION)
+        return new_worker(self.wait_for_store(), self.handlers, made, self.clock, VERSION, self.chores)
 
     def wait_for_store(self) -> Store:
         """The store, connected anew, set up and told of everything, however long its database takes to come (C7)."""

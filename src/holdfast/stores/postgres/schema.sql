@@ -198,6 +198,7 @@ CREATE TABLE holdfast__build (
     job bigint,
     begun boolean DEFAULT false NOT NULL,
     completed boolean DEFAULT false NOT NULL,
+    found text,
     steps text DEFAULT '[]'::text NOT NULL,
     use_time timestamp with time zone NOT NULL,
     create_time timestamp with time zone NOT NULL,
@@ -932,7 +933,7 @@ CREATE INDEX holdfast__aside_id_idx ON holdfast__aside USING btree (id);
 
 CREATE INDEX holdfast__audit_job_idx ON holdfast__audit USING btree (job) WHERE (job IS NOT NULL);
 
-CREATE INDEX holdfast__build_id_idx ON holdfast__build USING btree (id) WHERE (NOT completed);
+CREATE INDEX holdfast__build_id_idx ON holdfast__build USING btree (id) WHERE ((NOT completed) OR (found IS NOT NULL));
 
 CREATE INDEX holdfast__build_job_idx ON holdfast__build USING btree (job);
 
