@@ -26,6 +26,7 @@ from holdfast.workflows.states import STEP_STATES, WORKFLOW_STATES, StepState, T
 from holdfast.workflows.task import Published, Task, TaskContext
 
 LOT = 500  # items stored at a time
+QUICK = 0.005  # seconds in which a quick iterator gives so many
 
 
 class Composes(Protocol):
@@ -229,7 +230,7 @@ def called_with_task(function: Callable[..., Any], items: "Items | None") -> Cal
 
         async def task(context: TaskContext) -> Any:
             if context.makes_items and items is not None:
-                return await apart(items.make, context)
+                return items.make(context) if items.quick else await apart(items.make, context)
             made = Task(context)
             return with_effects(made, await function(made))
 
@@ -256,6 +257,7 @@ class Items:
         self._app = app
         self._function = function
         self._resumes = "cursor" in inspect.signature(function).parameters
+        self.quick = False  # the last ones were given at once: the event loop may wait for the next
         self._open: dict[
             tuple[int, str], tuple[Iterator[Any], int]
         ] = {}  # iterators to go on with, and how far they are
@@ -268,7 +270,9 @@ class Items:
             iterator = self._begun(context)
         made = 0
         while room > 0:
+            began = monotonic()
             lot = list(islice(iterator, min(LOT, room)))
+            self.quick = monotonic() - began < QUICK
             last = len(lot) < min(LOT, room)
             items = [item for _, item in lot] if self._resumes else lot
             cursor = lot[-1][0] if self._resumes and lot else None
