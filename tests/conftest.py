@@ -22,6 +22,7 @@ from tests.postgres_on_demand import Guard, server_in
 from tests.postgres_server import Server
 from tests.raw_sql import RawSql
 
+pytest_plugins = ["tests.faults.report"]
 GUARD = pytest.StashKey[Guard]()
 FOLDER = "holdfast_postgres"
 names = ("t" + "".join(letters) for letters in itertools.product(string.ascii_lowercase, repeat=4))

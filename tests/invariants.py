@@ -1,17 +1,21 @@
 """What must hold over a store at any moment between two transactions, checked by plain SQL.
 
 The numbers are those of the fault list: I1 no accepted job is lost; I2 at most one live attempt owns a job; I3 a final
-row never changes; I4 at most one living job per type and key; I7 every job is final, running, or can be found by
-somebody; I8 runs of workflows agree with their steps and tasks; I9 `attempt` is what the records of attempts say.
+row never changes; I4 at most one living job per type and key; I5 no claim lifts a queue above the limit then in force;
+I6 nothing starts outside its window or before its time; I7 every job is final, running, or can be found by somebody;
+I8 runs of workflows agree with their steps and tasks; I9 `attempt` is what the records of attempts say; I10 builds agree
+with their files.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+from tests.build_invariants import check_builds
 from tests.raw_sql import RawSql
 from tests.run_invariants import check_runs
+from tests.start_invariants import check_limits, check_starts, ids_of
 
 Row = dict[str, Any]
 IS_SET_UP = {
@@ -21,12 +25,19 @@ IS_SET_UP = {
 
 
 def check_invariants(
-    url: str, instance: str, accepted: Iterable[int] = (), final_before: Mapping[int, Row] | None = None
+    url: str,
+    instance: str,
+    accepted: Iterable[int] = (),
+    final_before: Mapping[int, Row] | None = None,
+    builds: Path | None = None,
 ) -> None:
-    """Raises AssertionError naming the invariant and the job. `final_before`: what `final_rows` gave earlier."""
+    """Raises AssertionError naming the invariant and the job.
+
+    `final_before`: what `final_rows` gave earlier. `builds`: the folder of all builds.
+    """
     sql = RawSql(url, instance)
     try:
-        Invariants(sql).check(accepted, final_before or {})
+        Invariants(sql).check(accepted, final_before or {}, builds)
     finally:
         sql.close()
 
@@ -43,16 +54,18 @@ def final_rows(url: str, instance: str) -> dict[int, Row]:
 class Invariants:
     """One look at everything an instance holds, under one snapshot."""
 
-    def __init__(self, sql: RawSql) -> None:
-        self.sql = sql
+    def __init__(self, sql: RawSql, set_back: float = 0.0) -> None:
+        """`set_back`: seconds by which clocks may have gone back since the jobs that run were claimed."""
+        self.sql, self.set_back = sql, set_back
         with sql.snapshot():
             if not sql(IS_SET_UP[sql.postgres], table=f"{sql.instance}__queue"):
                 self.jobs, self.archive, self.hints, self.keys, self.leases, self.attempts = {}, {}, {}, [], [], []
-                self.runs, self.steps, self.holds = [], [], []
+                self.runs, self.steps, self.holds, self.queues, self.audits, self.builds = [], [], [], [], [], []
                 return
             self.jobs: dict[int, Row] = {row["id"]: row for row in sql("select * from {job}")}
             self.archive: dict[int, Row] = {row["id"]: row for row in sql("select * from {archive}")}
-            self.orders = {row["name"]: row["claim_order"] for row in sql("select * from {queue}")}
+            self.queues = sql("select * from {queue}")
+            self.orders = {row["name"]: row["claim_order"] for row in self.queues}
             self.hints = {
                 name: sql(f"select * from {{{name}}}")
                 for name in ("ready", "aside", "waiting", "parked", "undecided", "held")
@@ -63,8 +76,10 @@ class Invariants:
             self.runs = sql("select * from {run}")
             self.steps = sql("select * from {step} order by run, position")
             self.holds = sql("select * from {hold}")
+            self.audits = sql("select * from {audit}")
+            self.builds = sql("select * from {build}")
 
-    def check(self, accepted: Iterable[int], final_before: Mapping[int, Row]) -> None:
+    def check(self, accepted: Iterable[int], final_before: Mapping[int, Row], builds: Path | None = None) -> None:
         for job_id in accepted:
             assert job_id in self.jobs or job_id in self.archive, f"I1: job {job_id} was accepted and is gone"
         assert not self.jobs.keys() & self.archive.keys(), "J3: a job is live and archived at once"
@@ -75,7 +90,12 @@ class Invariants:
         self.living_keys()
         self.places()
         self.records()
-        check_runs(self.runs, self.steps, [*self.jobs.values(), *self.archive.values()], bool(self.holds))
+        everything = {**self.jobs, **self.archive}
+        check_limits(self.queues, self.jobs.values(), self.leases, self.audits, self.set_back)
+        check_starts(everything.values(), self.attempts)
+        check_runs(self.runs, self.steps, everything.values(), bool(self.holds))
+        if builds is not None:
+            check_builds(self.builds, everything, builds)
 
     def finals(self) -> dict[int, Row]:
         found = {job_id: row for job_id, row in self.jobs.items() if row["state"] == "final"}
@@ -88,7 +108,7 @@ class Invariants:
         for lease in self.leases:
             ownerless = lease["deadline_time"] is not None or lease["job"] is not None
             assert (lease["worker"] is None) == ownerless, f"I2: lease {lease} has no owner"
-            for job_id in lease["ids"] if self.sql.postgres else json.loads(lease["ids"]):
+            for job_id in ids_of(lease):
                 leased.setdefault(job_id, set()).add(lease["worker"])
         for job_id, row in self.jobs.items():
             if row["situation"] == "held":

@@ -5,6 +5,7 @@
 """
 
 import contextvars
+import logging
 import math
 import os
 import re
@@ -24,7 +25,7 @@ from holdfast.builds.build import QUEUE as BUILD_QUEUE
 from holdfast.clock import EPOCH, Clock, monotonic, sleep
 from holdfast.compose import Run, Workflow, submission
 from holdfast.declare import JobType, Queue, new_job, number
-from holdfast.errors import Conflict, Invalid, NotFound
+from holdfast.errors import Conflict, Invalid, NotFound, Unavailable
 from holdfast.jobs import holds, routines, schedules, throttlers
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import retry as retries_
@@ -49,8 +50,10 @@ from holdfast.stores.contract import (
     QueueDeclared,
     RequestKey,
     RoutineRow,
+    RunRow,
     ScheduleRow,
     Store,
+    Submission,
     TypeRow,
     WorkerRow,
 )
@@ -59,9 +62,11 @@ from holdfast.version import VERSION
 from holdfast.worker.around import Around, check_around, traced, wrapped
 from holdfast.worker.handler import LEVELS, Handler
 from holdfast.worker.settings import Chore, WorkerSettings
-from holdfast.workflows.definition import NAME, Definition, nearest, problems
+from holdfast.workflows.definition import Definition, is_name, nearest, problems
+from holdfast.workflows.functions import table
 from holdfast.workflows.partition import Items
 
+logger = logging.getLogger("holdfast.worker")
 ORDERS = ("priority", "schedule")
 SECRETS_KNOWN = 5.0  # seconds for which what other programs call secret is believed
 TIMING = ("cron", "zone", "every", "at", "start", "end", "misfire")
@@ -305,22 +310,24 @@ class App:
         queue: str = "workflows",
         duration: float | None = None,
         version: str | None = None,
+        secrets: Sequence[str] = (),
     ) -> Workflow:
-        """Declare a workflow; `@workflow.step()` adds its steps (F1)."""
+        """Declare a workflow; `@workflow.step()` adds its steps (F1). Params named in `secrets` are shown to nobody."""
         if name in self._workflows:
             raise Conflict(f"Workflow `{name}` is declared twice in this app. Give one of them another name.")
         definition = Definition(
             name=name,
-            params=dict(params or {}),
+            params=table(params, f"workflow {name!r}: params"),
             priority=number(priority, f"workflow {name!r}: priority"),
             unique_alive=unique_alive,
             fail_fast=fail_fast,
             queue=check_name(queue, "Queue"),
             duration=duration,
             version=version,
+            secrets=(secrets,) if isinstance(secrets, str) else tuple(secrets),
         )
-        if not NAME.fullmatch(name):
-            raise Invalid(f"Workflow name {name!r}: use letters, digits, _ and -, at most 200.")
+        if not is_name(name):
+            raise Invalid(f"Workflow name {name!r:.60}: use letters, digits, _ and -, at most 200.")
         made = self._workflows[name] = Workflow(self, definition)
         return made
 
@@ -360,7 +367,17 @@ class App:
         stored = self.store.workflows()
         if name not in stored:
             raise NotFound(f"There is no workflow `{name}` in instance `{self.name}`.{nearest(name, list(stored))}")
-        return Run(self, self.store.submit(submission(stored[name], trigger, params, **request)))
+        return Run(self, self.store_run(submission(stored[name], trigger, params, **request)))
+
+    def store_run(self, wanted: Submission) -> RunRow:
+        """Of a transaction only enqueues are part: a run would stay although the rest is rolled back."""
+        opened = self._transaction.get()
+        if opened is not None and not opened.over:
+            raise Invalid(
+                f"Run `{wanted.trigger}` of workflow `{wanted.definition.name}` cannot be submitted inside app.transaction(), of "
+                "which only enqueues are part. Submit it afterwards, or enqueue a job that submits it."
+            )
+        return self.store.submit(wanted)
 
     def workflow_runs(
         self, name: str | None = None, *, state: str | None = None, limit: int = 50, archive: bool = False
@@ -835,17 +852,29 @@ class App:
     def worker_for_ever(self, **settings: Any) -> Worker:
         """A worker that waits for its database as long as it takes, from the start (C7)."""
         made = self._settings(settings)
-        return new_worker(self.wait_for_store(), self.handlers, made, self.clock, VERSION)
+        return new_worker(self.wait_for_store(), self.handlers, made, self.clock, VERSION, self.chores)
 
     def wait_for_store(self) -> Store:
         """The store, connected anew, set up and told of everything, however long its database takes to come (C7)."""
         with self._lock:
-            self.close()
-            store = self._store = self._open(None)
-            self._pid = os.getpid()
-            self._register(store)
-            store.patience = self.patience
-            return store
+            pause = 0.1
+            while True:
+                try:
+                    return self._connect_patiently()
+                except Unavailable as error:
+                    if not error.passing:
+                        raise
+                    logger.warning("The database is not ready: %s", error)
+                    sleep(pause)
+                    pause = min(2 * pause, 1.0)
+
+    def _connect_patiently(self) -> Store:
+        self.close()
+        store = self._store = self._open(None)
+        self._pid = os.getpid()
+        self._register(store)
+        store.patience = self.patience
+        return store
 
     def run_until_idle(self, *, max_jobs: int = 100_000) -> int:
         """Run everything that is due, one job at a time; the number of attempts."""

@@ -71,6 +71,7 @@ class Unavailable(HoldfastError):
     code = "unavailable"
     exit_code = 5
     http_status = 503
+    passing = False  # True where waiting may be enough
 
 
 class JobFailed(HoldfastError):

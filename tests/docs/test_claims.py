@@ -1,5 +1,6 @@
 """The ledger of guarantees notices what is missing, unknown or stale."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -48,7 +49,8 @@ def repository(tmp_path: Path) -> Path:
 
 def run(repository: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, claims.__file__, "--root", str(repository), *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    quick = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=quick)
 
 
 def test_marks_of_functions_classes_and_modules_are_found_once_per_test(repository: Path) -> None:

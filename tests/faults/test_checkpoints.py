@@ -8,6 +8,7 @@ from holdfast import Progress
 from tests.faults.fleet import make_app, until, worker
 
 
+@pytest.mark.fault(1, "kill -9 after a checkpoint")
 @pytest.mark.claim("R8", "R1", "C3")
 def test_another_worker_finds_the_checkpoint_of_a_killed_one(url: str, instance: str, tmp_path: Path) -> None:
     with make_app(url, instance) as app:

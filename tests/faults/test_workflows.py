@@ -5,7 +5,6 @@ A small sample runs with the other tests, the full size (1 → 10,000 → 1, and
 """
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec import Struct
@@ -22,10 +20,11 @@ from holdfast import App
 from holdfast.compose import Run
 from tests.faults import dying, workflow_fleet
 from tests.faults.fleet import ROOT, Worker, until
+from tests.faults.results import Fault, sizes
 from tests.faults.workflow_fleet import calls, make_app
-from tests.invariants import Invariants
 from tests.raw_sql import RawSql
 
+pytestmark = pytest.mark.fault(11)
 WORKERS = 2
 PATIENCE = 600  # seconds; under load everything is slow
 
@@ -38,21 +37,14 @@ class Size(Struct, frozen=True):
     seconds: float  # that a task takes at most
 
 
-def full(tasks: int, kills: int, seconds: float) -> Any:
-    marks = [pytest.mark.faults, pytest.mark.timeout(2 * PATIENCE)]
-    return pytest.param(Size(tasks, kills, seconds), marks=marks, id="full")
-
-
-def sample(tasks: int, kills: int, seconds: float) -> Any:
-    return pytest.param(Size(tasks, kills, seconds), id="sample")
-
-
 class Siege:
     """A run under workers of which one after the other is killed."""
 
-    def __init__(self, app: App, run: Run, url: str, folder: Path, size: Size, width: int, length: int) -> None:
-        self.app, self.run, self.size = app, run, size
-        self.luck = random.Random(20261116)
+    def __init__(
+        self, app: App, run: Run, url: str, folder: Path, size: Size, width: int, length: int, fault: Fault
+    ) -> None:
+        self.app, self.run, self.size, self.fault, self.url = app, run, size, fault, url
+        self.luck = fault.luck(20261116)
         self.sql = RawSql(url, app.name)
         self.start = lambda: workflow_fleet.start(url, app.name, folder, width, length)
         self.fleet: list[Worker] = []
@@ -65,6 +57,7 @@ class Siege:
             until(lambda stage=stage: self.done() >= stage, PATIENCE, f"{stage} tasks are done")
             victim = self.with_work_in_hand() if index % 2 else self.luck.choice(self.fleet)
             victim.kill()
+            self.fault.injected("kill -9 of a worker")
             self.fleet[self.fleet.index(victim)] = self.start()
             self.check()
 
@@ -86,7 +79,7 @@ class Siege:
         return None
 
     def check(self) -> None:
-        Invariants(self.sql).check([], {})
+        self.fault.check(self.url, self.app.name)
 
     def check_calls(self, ledger: Path) -> int:
         """Every task was called, and no oftener than it had attempts; how many calls were one too many."""
@@ -101,23 +94,20 @@ class Siege:
     def report(self, doubled: int) -> None:
         query = "select count(distinct worker) as hit, count(*) as lost from {attempt} where outcome = 'lost'"
         (found,) = self.sql(query)
-        seconds = time.monotonic() - self.began
-        print(
-            f"\n{self.run.name}: {self.size.tasks} tasks in {seconds:.1f} s, {self.size.kills} kills of which {found['hit']} "
-            f"hit {found['lost']} attempts, {doubled} calls doubled"
-        )
+        seconds = round(time.monotonic() - self.began, 1)
+        self.fault.measured(tasks=self.size.tasks, seconds=seconds, lost_attempts=found["lost"], twice=doubled)
         assert found["hit"] > 0, "nobody was killed with a task in hand"
 
 
 @contextmanager
 def besieged(
-    url: str, instance: str, folder: Path, name: str, size: Size, width: int = 1, length: int = 1
+    url: str, instance: str, folder: Path, name: str, size: Size, fault: Fault, width: int = 1, length: int = 1
 ) -> Iterator[Siege]:
     """Workers at work on a new run; they are gone at the end, whatever happened."""
     with make_app(url, instance, width, length) as app:
         params = {"ledger": str(folder / "ledger"), "seconds": size.seconds}
         run = app.workflows[name].submit("t", params=params)
-        siege = Siege(app, run, url, folder, size, width, length)
+        siege = Siege(app, run, url, folder, size, width, length, fault)
         try:
             siege.fleet += [siege.start() for _ in range(WORKERS)]
             yield siege
@@ -139,32 +129,40 @@ def ends_well(siege: Siege, ledger: Path) -> None:
 
 
 @pytest.mark.claim("F4", "F12", "R1")
-@pytest.mark.parametrize("size", [sample(302, 4, 0.05), full(10_002, 20, 0.05)])
-def test_a_fan_out_ends_in_success_whoever_is_killed(url: str, instance: str, tmp_path: Path, size: Size) -> None:
-    with besieged(url, instance, tmp_path, "fan", size, width=size.tasks - 2) as siege:
+@pytest.mark.parametrize("size", sizes(Size(302, 4, 0.05), Size(10_002, 20, 0.05), 2 * PATIENCE))
+def test_a_fan_out_ends_in_success_whoever_is_killed(
+    url: str, instance: str, tmp_path: Path, fault: Fault, size: Size
+) -> None:
+    with besieged(url, instance, tmp_path, "fan", size, fault, width=size.tasks - 2) as siege:
         ends_well(siege, tmp_path / "ledger")
 
 
 @pytest.mark.claim("F4", "R1")
-@pytest.mark.parametrize("size", [sample(40, 4, 0.05), full(1_000, 20, 0.02)])
-def test_a_chain_ends_in_success_whoever_is_killed(url: str, instance: str, tmp_path: Path, size: Size) -> None:
-    with besieged(url, instance, tmp_path, "chain", size, length=size.tasks) as siege:
+@pytest.mark.parametrize("size", sizes(Size(40, 4, 0.05), Size(1_000, 20, 0.02), 2 * PATIENCE))
+def test_a_chain_ends_in_success_whoever_is_killed(
+    url: str, instance: str, tmp_path: Path, fault: Fault, size: Size
+) -> None:
+    with besieged(url, instance, tmp_path, "chain", size, fault, length=size.tasks) as siege:
         ends_well(siege, tmp_path / "ledger")
 
 
 @pytest.mark.claim("F12", "R1")
-@pytest.mark.parametrize("size", [sample(601, 3, 0.02), full(10_001, 20, 0.05)])
-def test_items_are_made_once_each_whoever_is_killed(url: str, instance: str, tmp_path: Path, size: Size) -> None:
-    with besieged(url, instance, tmp_path, "list", size, width=size.tasks - 1) as siege:
+@pytest.mark.parametrize("size", sizes(Size(601, 3, 0.02), Size(10_001, 20, 0.05), 2 * PATIENCE))
+def test_items_are_made_once_each_whoever_is_killed(
+    url: str, instance: str, tmp_path: Path, fault: Fault, size: Size
+) -> None:
+    with besieged(url, instance, tmp_path, "list", size, fault, width=size.tasks - 1) as siege:
         ends_well(siege, tmp_path / "ledger")
 
 
 @pytest.mark.claim("F16", "R1")
-def test_a_fan_out_is_retried_and_aborted_whoever_is_killed(url: str, instance: str, tmp_path: Path) -> None:
+def test_a_fan_out_is_retried_and_aborted_whoever_is_killed(
+    url: str, instance: str, tmp_path: Path, fault: Fault
+) -> None:
     """Broken, it ends in error and is retried; aborted half-way, it is retried again, and then it succeeds."""
     (tmp_path / "broken").touch()
     size, width = Size(302, 1, 0.02), 300
-    with besieged(url, instance, tmp_path, "fan", size, width=width) as siege:
+    with besieged(url, instance, tmp_path, "fan", size, fault, width=width) as siege:
         run = siege.run.wait(PATIENCE)
         assert (run.state, run.steps["last"].state) == ("ERROR", "SKIP_BY_ERROR")
         assert run.steps["each"].errors > 0
@@ -173,7 +171,9 @@ def test_a_fan_out_is_retried_and_aborted_whoever_is_killed(url: str, instance: 
         before = run.retry().steps["each"].succeeded
         until(lambda: run.refresh().steps["each"].succeeded > before, PATIENCE, "it goes on")
         siege.with_work_in_hand().kill()
+        fault.injected("kill -9 of a worker")
         run.abort()
+        fault.injected("abort half-way")
         siege.check()
         siege.fleet.append(siege.start())
         until(lambda: not siege.sql("select 1 from {job} where state <> 'final'"), PATIENCE, "all jobs are final")
@@ -185,12 +185,15 @@ def test_a_fan_out_is_retried_and_aborted_whoever_is_killed(url: str, instance: 
         siege.check()
 
 
+@pytest.mark.fault(1)
 @pytest.mark.claim("F4", "F12", "R1")
 @pytest.mark.parametrize(
     "seed",
-    [1, *(pytest.param(seed, marks=[pytest.mark.faults, pytest.mark.timeout(PATIENCE)]) for seed in range(2, 22))],
+    [1, *(pytest.param(seed, marks=[pytest.mark.faults, pytest.mark.timeout(PATIENCE)]) for seed in range(2, 12))],
 )
-def test_a_run_comes_to_its_end_whatever_statement_its_workers_die_at(url: str, instance: str, seed: int) -> None:
+def test_a_run_comes_to_its_end_whatever_statement_its_workers_die_at(
+    url: str, instance: str, fault: Fault, seed: int
+) -> None:
     with dying.make_app(url, instance) as app:
         run = app.workflows["w"].submit("t")
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
@@ -198,6 +201,9 @@ def test_a_run_comes_to_its_end_whatever_statement_its_workers_die_at(url: str, 
         ended = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
         assert ended.returncode == 0, ended.stderr
         assert int(ended.stdout) > 0, "nobody died"
+        fault.told.seed = seed
+        fault.injected("death in the middle of a statement", int(ended.stdout))
+        fault.check(url, instance)
         run = run.refresh()
         assert run.state == "SUCCESS"
         assert [step.succeeded for step in run.steps.values()] == [1, dying.WIDTH // 2, dying.WIDTH, 1, 1]

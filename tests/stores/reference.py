@@ -198,9 +198,9 @@ class Reference:
 
     def lose(self, worker: int) -> None:
         self.living_workers.discard(worker)
-        for job in self.jobs:
-            if job.row.situation is Situation.HELD and job.row.worker == worker:
-                self.tell(job.row.id, job.row.attempt, Lost())
+        held = [job for job in self.jobs if job.row.situation is Situation.HELD and job.row.worker == worker]
+        for job in held:
+            self.tell(job.row.id, job.row.attempt, Lost(only=len(held) == 1))
 
     def end_overdue(self) -> None:
         for job in self.jobs:

@@ -89,6 +89,7 @@ def bring(store: Store, worker: WorkerByHand, where: str) -> int:
     return job.id
 
 
+@pytest.mark.fault(8, "an answer before the wait, and a second one")
 @pytest.mark.parametrize("where", ["initial", "held", "loose", "error"])
 def test_an_answer_that_comes_early_is_kept_until_the_job_waits(
     store: Store, worker: WorkerByHand, clock: MovableClock, where: str
@@ -128,6 +129,7 @@ def test_an_early_answer_to_a_job_that_ends_without_waiting_is_shown_as_unused(
     ]
 
 
+@pytest.mark.fault(8, "an answer after the end or the timeout, and to a wrong key")
 def test_an_answer_to_a_final_job_is_a_conflict_and_to_none_is_not_found(store: Store, worker: WorkerByHand) -> None:
     call = waiting(store, worker)
     store.answer(call.id, YES, "ann")
@@ -263,6 +265,7 @@ def test_to_abort_a_job_that_waits_ends_it_at_once(store: Store, worker: WorkerB
     assert store.end_overdue() is None  # nothing is left of the wait
 
 
+@pytest.mark.fault(8, "an answer while it is being aborted")
 @pytest.mark.claim("J10", "J5")
 def test_an_answer_to_a_job_that_is_being_aborted_is_kept_and_the_abort_wins(
     store: Store, worker: WorkerByHand
@@ -276,6 +279,7 @@ def test_an_answer_to_a_job_that_is_being_aborted_is_kept_and_the_abort_wins(
     assert store.history(job_id)[-1].cause == "answer unused"
 
 
+@pytest.mark.fault(8, "an answer while it is being recovered")
 @pytest.mark.claim("C3")
 def test_an_answer_to_a_job_that_is_being_recovered_is_kept(store: Store, worker: WorkerByHand) -> None:
     job_id = bring(store, worker, "held")
@@ -364,6 +368,7 @@ def test_a_response_handler_may_wait_for_another_answer(store: Store, asking: Wo
     assert "the bank says no" in (asking.claim_one().answer or "")
 
 
+@pytest.mark.fault(8, "an answer at the moment of the wait")
 def test_an_answer_and_the_wait_come_at_the_same_moment(url: str, store: Store, sql: RawSql) -> None:
     """Whichever is first, the job ends with the answer, once."""
     worker = WorkerByHand(store)

@@ -42,6 +42,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "jobs.db"
 
 
+@pytest.mark.fault(6, "stdlib sqlite3 opens and closes the file in our process")
 @pytest.mark.parametrize("closes", ["before the enqueue", "after the enqueue"])
 def test_no_acknowledged_job_is_lost_to_another_library_in_our_process(path: Path, closes: str) -> None:
     accepted: list[int] = []
@@ -64,6 +65,7 @@ def test_no_acknowledged_job_is_lost_to_another_library_in_our_process(path: Pat
     assert all("another SQLite library in this process" in text for text in refused)
 
 
+@pytest.mark.fault(6, "the WAL is deleted under us")
 def test_what_others_stored_after_our_log_was_deleted_is_not_overwritten_when_we_close(path: Path) -> None:
     own = App(f"sqlite:///{path}")
     own.queue("mail")
@@ -82,6 +84,7 @@ def test_what_others_stored_after_our_log_was_deleted_is_not_overwritten_when_we
     assert all(found[1])
 
 
+@pytest.mark.fault(6, "the WAL is deleted under us")
 def test_a_store_whose_log_was_deleted_accepts_nothing_more(path: Path) -> None:
     with App(f"sqlite:///{path}") as own:
         own.queue("mail")

@@ -256,6 +256,7 @@ def test_a_database_may_be_named_by_a_mapping_or_json(app: Make, url: str, insta
         assert [job.payload for job in app(db_config=db_config).find()] == [{"to": "a"}]
 
 
+@pytest.mark.fault(12, "many processes set up at once")
 def test_many_processes_that_set_up_at_once_make_one_instance(
     app: Make, url: str, instance: str, clock: MovableClock
 ) -> None:
@@ -278,6 +279,7 @@ def set_version(sql: RawSql, version: int) -> None:
     sql("update __holdfast_instance set version = :version where name = :name", version=version, name=sql.instance)
 
 
+@pytest.mark.fault(12, "an older program meets a newer instance")
 def test_a_newer_instance_is_refused(app: Make, raw: RawSql, instance: str) -> None:
     declared(app()).enqueue("a")
     set_version(raw, 99)
@@ -290,6 +292,7 @@ def test_a_newer_instance_is_refused(app: Make, raw: RawSql, instance: str) -> N
         open_store(app().db_config, instance, MovableClock()).migrate()
 
 
+@pytest.mark.fault(12, "a newer program meets an older instance")
 def test_an_older_instance_is_refused_until_it_is_migrated(
     app: Make, url: str, raw: RawSql, instance: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,6 +318,7 @@ def test_an_older_instance_is_refused_until_it_is_migrated(
     assert raw("select note from {audit}") == []
 
 
+@pytest.mark.fault(12, "a migration fails half-way")
 def test_a_migration_that_fails_changes_nothing(
     app: Make, url: str, raw: RawSql, instance: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

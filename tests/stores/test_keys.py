@@ -43,6 +43,7 @@ def test_a_key_belongs_to_its_type_and_no_key_to_nobody(store: Store) -> None:
     assert not any(job.duplicate for job in jobs)
 
 
+@pytest.mark.fault(9, "100 enqueues of one key at once")
 @pytest.mark.parametrize("many", ["threads of one App", "five Apps"])
 def test_a_hundred_simultaneous_enqueues_of_one_key_make_one_job(app: Callable[..., App], many: str) -> None:
     apps = [app()] if many == "threads of one App" else [app() for _ in range(5)]
@@ -279,6 +280,7 @@ def test_a_row_cannot_be_replaced_by_inserting_over_it(store: Store, sql: RawSql
     assert (sql.row(final.id), sql.row(living.id)) == before
 
 
+@pytest.mark.fault(9, "an enqueue while the holder becomes final")
 def test_an_enqueue_while_the_holder_becomes_final_gets_a_job_of_its_own(
     app: Callable[..., App], clock: MovableClock
 ) -> None:

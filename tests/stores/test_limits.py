@@ -81,6 +81,7 @@ def test_nothing_is_claimed_ahead_of_a_free_slot(limited: Store) -> None:
     assert claim(worker, room=100, free=0) == []
 
 
+@pytest.mark.fault(10, "a factor above the limit")
 def test_a_job_above_the_limit_is_refused_when_it_is_enqueued(limited: Store) -> None:
     with pytest.raises(Invalid, match="10"):
         add(limited, throttle_factor=11)
@@ -99,6 +100,7 @@ def test_jobs_claimed_before_there_was_a_limit_count(store: Store) -> None:
     assert claim(worker) == []
 
 
+@pytest.mark.fault(10, "the limit is lowered below use")
 def test_a_lowered_limit_stops_nothing_and_starts_nothing_above_it(limited: Store) -> None:
     worker = WorkerByHand(limited)
     jobs = [add(limited).id for _ in range(12)]
@@ -174,6 +176,7 @@ def test_the_slot_of_a_job_that_was_aborted_under_a_deaf_worker_is_free(limited:
     assert claim(other) == jobs[1:]
 
 
+@pytest.mark.fault(10, "the holder of the last slot dies")
 def test_the_holder_of_the_last_slot_dies_and_the_slot_comes_back(limited: Store) -> None:
     worker, other = WorkerByHand(limited), WorkerByHand(limited)
     jobs = [add(limited, throttle_factor=10).id for _ in range(2)]

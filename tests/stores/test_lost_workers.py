@@ -6,13 +6,14 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.jobs.job import AttemptEnd, Outcome, Situation, State
-from holdfast.jobs.states import ALONE_AFTER
+from holdfast.jobs.states import ALONE_AFTER, MOST_LOSSES
 from holdfast.stores.contract import Store, WorkerJoin
 from holdfast.worker.sweeper import Vigil
 from tests.by_hand import WorkerByHand, add, declare
 from tests.raw_sql import RawSql
 
 
+@pytest.mark.fault(3, "a worker is started with the same host and process number")
 @pytest.mark.claim("C2")
 def test_every_start_of_a_worker_is_somebody_new(store: Store, clock: MovableClock) -> None:
     joining = WorkerJoin("same", "same host", 4711, "1", ("mail",), ("send",), ("gpu",), 8, "/tmp/lock")
@@ -49,6 +50,7 @@ def test_a_heartbeat_is_a_counter_and_tells_a_worker_that_it_was_called_lost(sto
     assert store.workers() == []
 
 
+@pytest.mark.fault(4, "a clock that jumps while workers are watched")
 @pytest.mark.claim("C2")
 def test_only_a_counter_watched_standing_still_makes_a_worker_lost(store: Store, clock: MovableClock) -> None:
     still, alive = WorkerByHand(store), WorkerByHand(store)
@@ -99,6 +101,7 @@ def test_jobs_of_a_lost_worker_are_loose_at_once_and_start_again_first(store: St
     assert [(call.id, call.attempt) for call in other.claim(10)] == [(jobs[1].id, 2), (jobs[2].id, 2), (later.id, 1)]
 
 
+@pytest.mark.fault(3, "two sweepers call the same worker lost")
 @pytest.mark.claim("C3")
 def test_a_worker_is_lost_only_once_and_others_keep_their_jobs(store: Store) -> None:
     lost, kept = add(store), add(store)
@@ -111,6 +114,25 @@ def test_a_worker_is_lost_only_once_and_others_keep_their_jobs(store: Store) -> 
     assert store.get(lost.id).losses == 1
     assert store.get(kept.id).situation is Situation.HELD
     assert other.succeed(call) == 0
+
+
+@pytest.mark.fault(3, "a sweeper that was stopped between its look and what it does about it")
+@pytest.mark.claim("C2", "C4")
+def test_a_sweeper_that_knows_an_old_counter_takes_no_live_workers_jobs(store: Store, clock: MovableClock) -> None:
+    worker = WorkerByHand(store)
+    add(store)
+    call = worker.claim_one()
+    vigil = Vigil(clock, 30)
+    vigil.look(store.workers(), 0, 1)
+    for number in range(2, 5):
+        clock.advance(12)
+        seen = store.workers()
+        lost = vigil.look(seen, 0, number)
+    assert lost == [worker.id]
+    store.beat(worker.id, False)  # it was only slow, and the sweeper after it
+    assert store.lose(worker.id, seen[0].beat) is None
+    assert worker.succeed(call) == 0
+    assert store.lose(worker.id, store.workers()[0].beat) == 0
 
 
 @pytest.mark.claim("C3")
@@ -143,6 +165,44 @@ def test_three_losses_in_a_row_make_a_job_run_alone_and_only_then_crashes_count(
     assert "3 times" in str(found.error)
     assert "max_crashes=3" in str(found.error)
     assert [attempt.outcome for attempt in store.attempts(job.id)] == [AttemptEnd.LOST] * 6
+
+
+@pytest.mark.fault(7, "a worker with 50 jobs is lost 10 times")
+@pytest.mark.claim("C3")
+def test_a_loss_together_with_others_is_no_evidence_against_a_job(store: Store) -> None:
+    jobs = [add(store) for _ in range(50)]
+    for _ in range(10):
+        worker = WorkerByHand(store)
+        assert len(worker.claim(50)) == 50
+        worker.die()
+    assert {(found.final, found.losses, found.crashes) for found in map(store.get, [job.id for job in jobs])} == {
+        (False, 10, 0)
+    }
+    worker = WorkerByHand(store)
+    calls = worker.claim(50)
+    worker.succeed(*calls[1:])
+    worker.die()
+    assert [store.get(job.id).crashes for job in jobs] == [1] + 49 * [0]  # of it alone it was evidence
+
+
+@pytest.mark.fault(7, "a job takes 30 workers with it")
+@pytest.mark.claim("C3")
+@pytest.mark.parametrize("max_crashes", [3, None])
+def test_a_job_that_every_worker_is_lost_with_ends_although_others_were_there(
+    store: Store, max_crashes: int | None
+) -> None:
+    declare(store, max_crashes=max_crashes)
+    killer = add(store, priority=1)
+    for _ in range(MOST_LOSSES):
+        assert not store.get(killer.id).final
+        neighbour, worker = add(store, job_type="print"), WorkerByHand(store)
+        worker.claim(2)
+        worker.die()
+        other = WorkerByHand(store, types=("print",))
+        other.succeed(*other.claim(2))
+        assert store.get(neighbour.id).outcome == "success"
+    assert store.get(killer.id).final == (max_crashes is not None)
+    assert max_crashes is None or "30 workers in a row" in str(store.get(killer.id).error)
 
 
 @pytest.mark.claim("C3")

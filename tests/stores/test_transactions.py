@@ -120,6 +120,7 @@ def test_enqueues_inside_a_transaction_commit_together(app: Make) -> None:
         assert job.refresh().outcome == "success"
 
 
+@pytest.mark.fault(9, "the caller's transaction is rolled back")
 def test_enqueues_inside_a_transaction_roll_back_together(app: Make) -> None:
     holdfast = app()
     send = declared(holdfast)

@@ -281,9 +281,10 @@ def test_pytest_has_the_fixture_where_holdfast_is_installed(pytester: pytest.Pyt
             jobs.assert_enqueued("send")
         """
     )
-    said = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    others = [f"-pno:{name}" for name in ("cacheprovider", "faker", "hypothesispytest", "schemathesis")]
+    said = pytester.runpytest_subprocess(*others)
     said.assert_outcomes(failed=1)
     said.stdout.fnmatch_lines(["*AssertionError: jobs of type `send`: none enqueued. There are no jobs at all."])
-    pytester.runpytest_subprocess("--fixtures").stdout.fnmatch_lines(
+    pytester.runpytest_subprocess("--fixtures", *others).stdout.fnmatch_lines(
         ["rehearse*", "*empty database and a movable clock*"]
     )

@@ -1,6 +1,7 @@
 """Streams: what has happened, then what happens, once and in order, to many watchers."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ import msgspec
 import pytest
 
 from holdfast import App, current_job
+from holdfast.stores.contract import Store
 from holdfast.web.live import Event, Live
 from holdfast.web.topics import Instance, JobTopic, RunTopic
 from tests.web.conftest import Client
@@ -130,6 +132,41 @@ def test_a_run_is_followed_to_its_end(shop: App) -> None:
         assert told[-1]["data"]["state"] == "SUCCESS"
         numbers = [int(e["id"].split("-")[1]) for e in told]
         assert numbers == sorted(set(numbers))
+
+    play(scene, shop)
+
+
+class Ending:
+    """A topic that is over at its second look, which takes until it is let go."""
+
+    def __init__(self) -> None:
+        self.over, self.looks, self.let_go = False, 0, threading.Event()
+
+    def look(self, store: Store) -> list[Event]:
+        self.looks += 1
+        if self.looks == 2:
+            self.over = True
+            self.let_go.wait(PATIENCE)
+            return [Event("end", {})]
+        return []
+
+    def since(self, last: str | None) -> list[Event]:
+        return [Event("first", {})]
+
+
+def test_nobody_leaves_before_the_end_is_told(shop: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.web.live.BEAT", 0.01)
+    ending = Ending()
+
+    async def scene(live: Live) -> None:
+        stream = live.stream("ending", lambda: ending, None)
+        told = [await anext(stream)]
+        shop.pause("mail")
+        async for text in stream:
+            told.append(text)
+            if ending.over and told[-3:] == [b": still here\n\n"] * 3:
+                ending.let_go.set()
+        assert told[-1].startswith(b"event: end")
 
     play(scene, shop)
 

@@ -215,6 +215,7 @@ def test_the_end_of_a_call_says_how_its_child_died(open_nursery: Open, name: byt
     assert ends.of(2) == (b"another", "")
 
 
+@pytest.mark.fault(7, "a segfault in a child among many")
 def test_a_segfault_among_many_harms_no_other(open_nursery: Open) -> None:
     nursery, ends = open_nursery(die_if_named)
     for call_id in range(300):
@@ -300,6 +301,7 @@ def test_a_call_can_be_ended_before_its_child_is_born(open_nursery: Open) -> Non
         assert ends.of(call_id) == (None, "killed by signal 15 (SIGTERM)")
 
 
+@pytest.mark.fault(7, "a process ignores SIGTERM")
 def test_a_child_that_ignores_the_request_to_end_is_killed(open_nursery: Open, tmp_path: Path) -> None:
     def ignore(_: bytes) -> bytes:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -397,6 +399,7 @@ WAYS = [plain, deaf, pytest.param(own_session, marks=LINUX), pytest.param(daemon
 WAYS += [pytest.param(another_program, marks=LINUX), pytest.param(generations, marks=LINUX)]
 
 
+@pytest.mark.fault(7, "a handler forks grandchildren")
 @pytest.mark.parametrize("start", WAYS)
 def test_ending_a_call_leaves_none_of_the_processes_it_started(
     open_nursery: Open, tmp_path: Path, start: Callable[[Path], None]
@@ -697,6 +700,7 @@ def worker(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
             psutil.Process(int((tmp_path / name).read_text())).kill()
 
 
+@pytest.mark.fault(7, "kill -9 of a worker with children")
 @pytest.mark.claim("C5")
 def test_nothing_outlives_a_worker_that_is_killed(worker: subprocess.Popen[bytes], tmp_path: Path) -> None:
     family = [process_in(tmp_path / name) for name in ("zygote", "child", "grandchild")]

@@ -352,6 +352,7 @@ class Heard:
         return False
 
 
+@pytest.mark.fault(7, "a flood of log lines")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.claim("R7")
 def test_a_flood_leaves_its_end_and_the_gap_is_counted(app: App, way: str) -> None:
@@ -576,6 +577,7 @@ def test_a_process_that_dies_leaves_what_it_said(app: App) -> None:
     assert stored_checkpoint(app, job.id) == '"here"'
 
 
+@pytest.mark.fault(7, "a handler closes stdout and every other descriptor")
 @pytest.mark.claim("R7")
 def test_a_process_that_has_closed_everything_still_ends(app: App) -> None:
     @app.queue("work").job(isolation="process", retries=0, max_crashes=1)

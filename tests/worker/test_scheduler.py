@@ -72,6 +72,7 @@ def test_a_schedule_that_cannot_be_used_does_not_stop_the_worker(app: Make, cloc
         until(lambda: next(row for row in holdfast.schedules() if row.name == "heavy").problem, what="it says why")
 
 
+@pytest.mark.fault(4, "kill -9 of a worker that fires schedules")
 def test_worker_processes_fire_each_time_once_although_one_is_killed(url: str, instance: str, tmp_path: Path) -> None:
     with make_app(url, instance) as app:
         app.add_schedule("beat", "work", "quick", {"i": "{count}"}, every=0.2, misfire="all")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Failed, NoDelay, Retry, Snooze
+from holdfast import App, Failed, NoDelay, Retry, Snooze, Unavailable
 from holdfast.clock import MovableClock
 from holdfast.stores.contract import WorkerRow
 from holdfast.worker.sweeper import Vigil
@@ -68,6 +68,51 @@ def poison(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         return exchange(turn)
 
     monkeypatch.setattr(store, "exchange", breaking)
+
+
+@pytest.mark.claim("C7")
+def test_a_database_that_leaves_while_the_queues_are_read_costs_a_worker_no_slot(app: App) -> None:
+    good = job_type(app, lambda: 1, name="good")
+    with app.worker(concurrency=3, poll=0.2) as worker:
+        assert good.enqueue().unwrap(30) == 1
+        for pump in worker.pumps:
+            away_while_queues_are_read(pump.store)
+            pump._reread = True
+            pump.look()
+        assert good.enqueue().unwrap(30) == 1
+        until(lambda: worker.hand.count == 0, what="no slot is taken by nobody")
+
+
+def away_while_queues_are_read(store: Any) -> None:
+    """Once."""
+    queues = store.queues
+
+    def away() -> Any:
+        store.queues = queues
+        raise Unavailable("PostgreSQL was lost.")
+
+    store.queues = away
+
+
+@pytest.mark.claim("C7")
+def test_what_was_not_answered_is_asked_again_without_waiting_for_the_next_poll(app: App) -> None:
+    good = job_type(app, lambda: 1, name="good")
+    with app.worker(poll=60.0) as worker:
+        assert good.enqueue().unwrap(30) == 1
+        for pump in worker.pumps:
+            away_once(pump.store)
+        assert good.enqueue().unwrap(30) == 1
+
+
+def away_once(store: Any) -> None:
+    """As if the connection broke in the next turn."""
+    exchange = store.exchange
+
+    def away(turn: Any) -> Any:
+        store.exchange = exchange
+        raise Unavailable("PostgreSQL was lost.")
+
+    store.exchange = away
 
 
 @pytest.mark.claim("C2")

@@ -110,6 +110,7 @@ def wait_for_ever(way: str) -> Callable[..., Any]:
     return coroutine
 
 
+@pytest.mark.fault(7, "a handler that does not return")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.claim("R4", "C1")
 def test_an_attempt_that_takes_too_long_ends_in_a_timeout(app: App, way: str) -> None:
@@ -134,6 +135,7 @@ def test_a_running_job_is_ended_by_its_worker_when_somebody_aborts_it(app: App, 
     assert [(move.to_state, move.actor) for move in job.history()][-1] == ("final", "ann")
 
 
+@pytest.mark.fault(7, "a coroutine ignores its cancellation")
 @pytest.mark.claim("C1")
 def test_a_coroutine_that_ignores_its_cancellation_is_given_up(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.worker.loop.DEAF_AFTER", 0.2)
@@ -154,6 +156,7 @@ def test_a_coroutine_that_ignores_its_cancellation_is_given_up(app: App, monkeyp
     assert (ended.outcome, ended.error.kind) == ("error", "timeout")
 
 
+@pytest.mark.fault(7, "a thread ignores its timeout")
 @pytest.mark.claim("C1", "J5")
 def test_the_late_result_of_an_abandoned_thread_is_ignored(app: App) -> None:
     release, came_back = threading.Event(), threading.Event()
@@ -294,6 +297,7 @@ def test_what_is_claimed_ahead_of_slow_jobs_is_handed_back_for_others(app: App) 
     assert {(job.outcome, job.failures, job.losses) for job in ended} == {("success", 0, 0)}
 
 
+@pytest.mark.fault(12, "jobs of a type that no worker knows")
 @pytest.mark.claim("Q4")
 def test_jobs_of_a_type_nobody_handles_wait_and_do_not_slow_others(app: App, url: str) -> None:
     with App(url, name=app.name) as other:

@@ -83,6 +83,7 @@ def three_tasks(own: App) -> Workflow:
     return workflow
 
 
+@pytest.mark.fault(11, "the process that aborts dies half-way")
 @pytest.mark.claim("F16")
 def test_a_sweeper_goes_on_with_an_abort_whose_process_died(
     app: Make, sql: RawSql, monkeypatch: pytest.MonkeyPatch

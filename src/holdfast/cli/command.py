@@ -17,9 +17,10 @@ from msgspec import Struct, structs
 
 from holdfast.cli.output import complain
 from holdfast.config import Settings, load, locate
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Invalid
 
 Function = Callable[..., None]
+WEB = ("anyio", "igraph", "jinja2", "litestar", "markupsafe", "prometheus_client", "uvicorn")  # what the extra brings
 
 
 class Call(Struct, frozen=True):
@@ -81,6 +82,11 @@ def _answer(call: Call, function: Function, given: Mapping[str, Any]) -> None:
         raise
     except HoldfastError as error:
         raise _refused(call, str(error), error.exit_code) from error
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in WEB:
+            raise _refused(call, _unexpected(error), 1) from error
+        text = f"This command serves over HTTP and needs `{error.name}`, which is not installed. Install it with: pip install 'holdfast[web]'"
+        raise _refused(call, text, Invalid.exit_code) from error
     except KeyboardInterrupt as error:
         raise _refused(call, "Interrupted.", 1) from error
     except BrokenPipeError as error:
@@ -88,8 +94,11 @@ def _answer(call: Call, function: Function, given: Mapping[str, Any]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from error
     except Exception as error:
-        text = f"{type(error).__qualname__}: {error}. Nobody expected this: run it again with --debug and report what it shows."
-        raise _refused(call, text, 1) from error
+        raise _refused(call, _unexpected(error), 1) from error
+
+
+def _unexpected(error: Exception) -> str:
+    return f"{type(error).__qualname__}: {error}. Nobody expected this: run it again with --debug and report what it shows."
 
 
 def _refused(call: Call, text: str, exit_code: int) -> typer.Exit:

@@ -15,3 +15,14 @@ def counting(done: str) -> Iterator[Callable[[int], None]]:
         return
     with out.status("Begins …") as status:
         yield lambda count: status.update(f"{count:,} jobs {done}")
+
+
+@contextmanager
+def passing() -> Iterator[Callable[[float, int], None]]:
+    """Gives what is to be called with the share of the simulated time that is over and the jobs so far."""
+    out = Console(stderr=True, highlight=False)
+    if not out.is_terminal:
+        yield lambda share, count: None
+        return
+    with out.status("Begins …") as status:
+        yield lambda share, count: status.update(f"{share:.0%} of the time is over, {count:,} jobs so far")

@@ -83,6 +83,7 @@ TASK_STATE: Mapping[Outcome | None, str] = MappingProxyType(
 )
 
 ALONE_AFTER = 3  # losses in a row after which a job is run alone (C3)
+MOST_LOSSES = 30  # in a row, after which a job ends although others were lost with it each time
 ABORT_PATIENCE = 10.0  # seconds a worker has to end a job that somebody wants to end (J10)
 
 
@@ -242,9 +243,10 @@ class HandedBack(Struct, frozen=True, tag=True):
 
 
 class Lost(Struct, frozen=True, tag=True):
-    """The process that ran it is gone. `alone`: nothing else was in that process."""
+    """The process that ran it is gone. `alone`: nothing else was in that process. `only`: its worker had no other job."""
 
     alone: bool = False
+    only: bool = False
 
 
 class Aborted(Struct, frozen=True, tag=True):
@@ -447,15 +449,22 @@ def _loosen(row: Row, record: Record, at: datetime, now: datetime, losses: int =
 
 
 def _lose(row: Row, happening: Lost, rules: Rules, now: datetime) -> Change:
-    """A crash is not a failure; but a job that kills its process again and again, alone in it, ends (C3)."""
+    """A crash is not a failure; but a job that kills its process again and again, alone in it, ends (C3).
+
+    Who is lost together with others is no more suspect than each of them, until that has happened far too often.
+    """
     if rules.on_crash == "timeout" and row.timeout is not None and not happening.alone:
         steps = (Step(State.RUNNING, row.attempt, situation=Situation.HELD),)
         deadline = timeout_ends(row, now)
         return _change(row, steps, None, losses=row.losses, crashes=row.crashes, deadline_time=deadline)
-    alone = happening.alone or row.losses >= ALONE_AFTER
+    alone = happening.alone or (happening.only and row.losses >= ALONE_AFTER)
     crashes = row.crashes + alone
+    text = ""
     if alone and rules.max_crashes is not None and crashes >= rules.max_crashes:
         text = f"its process died {crashes} times while it ran alone (max_crashes={rules.max_crashes})"
+    elif rules.max_crashes is not None and row.losses + 1 >= MOST_LOSSES:
+        text = f"{row.losses + 1} workers in a row were lost with it"
+    if text:
         error = JobError("Crashed", text, "crash")
         return _end(row, error, Outcome.ERROR, Record(AttemptEnd.LOST, error), row.failures, crashes)
     losses = max(row.losses + 1, ALONE_AFTER if alone else 0)

@@ -1,9 +1,12 @@
-"""Which version an instance has and which migrations stand between it and this code."""
+"""Which version an instance has, which migrations stand between it and this code, and whether it is on the move."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from holdfast.errors import Unavailable
 from holdfast.stores import queryfile
+
+SEALED = "holdfast moved: "  # how a database begins to refuse a write when the instance has left it
 
 
 class Migrations:
@@ -35,3 +38,24 @@ class Migrations:
                 f"Instance `{self.instance}` has schema version {version}, newer than this Holdfast knows ({self.last}). "
                 "Upgrade the holdfast package on this machine."
             )
+
+
+def refuse_arriving(instance: str, moves: Iterable[Mapping[str, Any]]) -> None:
+    """An instance that is being moved here is nobody's yet."""
+    for row in moves:
+        if row["stage"] == "arriving":
+            raise Unavailable(
+                f"Instance `{instance}` is being moved here from {row['other']} and is not open yet. Try again when `holdfast move` "
+                "has ended."
+            )
+
+
+def is_leaving(moves: Iterable[Mapping[str, Any]]) -> bool:
+    """Nothing may be started in it any more."""
+    return any(row["side"] == "source" and row["stage"] != "copying" for row in moves)
+
+
+def moved(text: str) -> Unavailable | None:
+    """What to say if this is how a database refuses to write to an instance that has left it."""
+    _, found, message = text.partition(SEALED)
+    return Unavailable(message) if found else None

@@ -137,7 +137,8 @@ class Running(Holding):
                 known = self._steps_named(run, {step, *declared.after, *shape.earlier(declared.phase)})
                 params = params_of(shape, step, row, self._published_by(row, publication))
                 seen = {name: each.counts.state.value for name, each in known.items() if name != step}
-                return StepOfRun(shape.definition.name, row["trigger"], declared, known[step], params, seen)
+                secrets = shape.definition.secrets
+                return StepOfRun(shape.definition.name, row["trigger"], declared, known[step], params, seen, secrets)
             raise NotFound(f"There is no run {run} in instance `{self.instance}`.")
 
     def _published_by(self, row: RowDict, publication: int | None) -> dict[str, Any]:
@@ -158,16 +159,11 @@ class Running(Holding):
         """The jobs of a step's tasks, in the order they were made; of a task that was retried the last one."""
         with self.work(write=False):
             row = self._run_by_id(run)
-            params = {
-                "job_type": f"{row.workflow}.{step}",
-                "after": after,
-                "limit": limit,
-                **_keys_of(run, row.trigger),
-            }
+            params = {"run": run, "job_type": f"{row.workflow}.{step}", "after": after, "limit": limit}
+            params["items"] = f"{row.trigger}:{step}.items"
             found = [self.job_of(each) for name in ("tasks", "archived_tasks") for each in self.rows(name, params)]
-        last = {job.job_key: job for job in sorted(found, key=lambda job: job.id)}
-        items = f"{row.trigger}:{step}.items"
-        return sorted((job for key, job in last.items() if key != items), key=lambda job: job.id)[:limit]
+        last = {job.job_key: job for job in sorted(found, key=lambda job: job.id)}  # while its jobs follow a run
+        return sorted(last.values(), key=lambda job: job.id)[:limit]
 
     def _run_row(self, row: RowDict) -> RunRow:
         archived = "archive_time" in row
@@ -260,7 +256,9 @@ class Running(Holding):
         }
 
     def _refuse_second(self, definition: Definition) -> None:
+        """Also if it was submitted by code that did not ask for that yet."""
         if definition.unique_alive:
+            self.rows("lock_living", {"workflow": definition.name})
             for row in self.rows("living_run", {"workflow": definition.name}):
                 raise Conflict(
                     f"Workflow `{definition.name}` has a living run (trigger `{row['trigger']}`) and allows only one. "
@@ -511,7 +509,8 @@ class Running(Holding):
         row = {"params": head.params, "step_params": head.step_params}
         params = params_of(shape, step, row, decode_object(head.published))
         seen = {name: rows[name].state.value for name in before}
-        told = StepOfRun(shape.definition.name, head.trigger, declared, RunStep(rows[step]), params, seen)
+        secrets = shape.definition.secrets
+        told = StepOfRun(shape.definition.name, head.trigger, declared, RunStep(rows[step]), params, seen, secrets)
         return {(head.id, step, head.publication): told}
 
     def _task_job(self, head: "RunHead", step: str, task: str, told: Mapping[str, Any]) -> NewJob:
@@ -583,6 +582,7 @@ class Running(Holding):
             if row.state is not WorkflowState.ERROR:
                 raise Conflict(f"{row.title} is `{row.state}`; only one that ended in `ERROR` is retried.")
             self.refuse_living(row, "retried")
+            self._refuse_second(row.definition)
             self._audit(actor, "retry", detail=row.title)
             self.run("end_abort", {"id": run})
             # As if something was published: its tasks are told anew what the steps before them came to.

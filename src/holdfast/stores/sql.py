@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.errors import NotFound
+from holdfast.jobs.numbers import LARGEST_ID
 from holdfast.jobs.placement import DutyRule
 from holdfast.stores.admitting import Admitting
 from holdfast.stores.contract import (
@@ -17,12 +18,15 @@ from holdfast.stores.contract import (
     WorkerJoin,
     WorkerRow,
 )
+from holdfast.stores.migrate import is_leaving
 from holdfast.stores.statements import (
     BATCH,
     RowDict,
     decode_words,
     encode_json,
 )
+
+WORK = ("run", "sweep", "schedule")  # the duties that change jobs unasked
 
 
 class SqlStore(Admitting):
@@ -35,7 +39,8 @@ class SqlStore(Admitting):
             params[name] = encode_json(params[name]).decode()
         with self.work():
             row = self.rows("join", {**params, "now": self.time(self.now())})[0]
-            for job_type in sorted(set(worker.types) - self.tripped_types()):
+            parked = {each["job_type"] for each in self.rows("parked_types")}
+            for job_type in sorted(parked & set(worker.types) - self.tripped_types()):
                 self._unpark(job_type)
             found: int = row["id"]
             return found
@@ -57,7 +62,7 @@ class SqlStore(Admitting):
 
     def leave(self, worker: int) -> None:
         with self.work():
-            self.run("leave", {"id": worker, "gone": "left", "now": self.time(self.now())})
+            self.run("leave", {"id": worker, "gone": "left", "beat": None, "now": self.time(self.now())})
 
     def workers(self) -> Sequence[WorkerRow]:
         with self.lone():
@@ -83,9 +88,10 @@ class SqlStore(Admitting):
                     self._unpark(job_type)
 
     def duty_rules(self) -> Sequence[DutyRule]:
-        """The switches of duties, oldest first."""
-        with self.lone():
-            return [self._rule_of(row) for row in self.rows("duty_rules")]
+        """The switches of duties, oldest first. In an instance that moves away workers have none."""
+        with self.work(write=False):
+            rules, leaving = [self._rule_of(row) for row in self.rows("duty_rules")], is_leaving(self.rows("moves"))
+        return [*rules, *(DutyRule(duty, on=False, id=LARGEST_ID, actor="move") for duty in WORK if leaving)]
 
     def switch_duty(self, rule: DutyRule, actor: str) -> DutyRule:
         """A new switch, in place of one for the same duty and the same workers."""

@@ -26,26 +26,34 @@ from holdfast.stores.statements import BATCH, RowDict
 class Sweeping(Looping):
     """Adds the verbs that find what nobody looks after."""
 
-    def lose(self, worker: int) -> int:
-        """Call a worker lost: its jobs are loose again, or wait for their timeout (C3). How many jobs it had."""
+    def lose(self, worker: int, beat: int | None = None) -> int | None:
+        """Call a worker lost: its jobs are loose again, or wait for their timeout (C3). How many jobs it had.
+
+        None if it is gone already, or its counter has moved on from `beat`: whoever saw it stand still saw something old.
+        """
         with self.work():
-            if not self.run("leave", {"id": worker, "gone": "lost", "now": self.time(self.now())}):
-                return 0
+            now = self.time(self.now())
+            if not self.run("leave", {"id": worker, "gone": "lost", "beat": beat, "now": now}):
+                return None
             return self._recover(self.rows("leases_of", {"worker": worker}), worker)
 
     def recover_strays(self) -> int:
         """Jobs under leases of workers that are gone, however that came."""
         with self.work():
             strays = self.rows("stray_leases", {"limit": BATCH})
-            return sum(self._recover([lease], lease["worker"]) for lease in strays)
+            workers = {lease["worker"] for lease in strays}
+            return sum(
+                self._recover([lease for lease in strays if lease["worker"] == worker], worker) for worker in workers
+            )
 
     def _recover(self, leases: Sequence[RowDict], worker: int) -> int:
         ids = [job for lease in leases for job in self.unpack(lease["ids"])]
-        reports = [
-            Report(row.id, Lost(), attempt=row.attempt)
+        held = [
+            row
             for row in self._lock(ids).values()
             if row is not None and row.situation is Situation.HELD and row.worker == worker
         ]
+        reports = [Report(row.id, Lost(only=len(held) == 1), attempt=row.attempt) for row in held]
         self.apply(reports)
         for lease in leases:
             self.run("drop_lease", {"id": lease["id"]})

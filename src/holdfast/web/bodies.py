@@ -6,6 +6,7 @@ where a number belongs.
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -64,10 +65,20 @@ def fingerprint(value: Any) -> str:
     return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()
 
 
+async def refuse_nul(request: Request[Any, Any, Any]) -> None:
+    """The same of the address and the form of a page."""
+    form = await request.form() if request.method == "POST" else {}
+    _refuse_nul(request.path_params, request.query_params, form)
+
+
+def _refuse_nul(*texts: Mapping[str, Any]) -> None:
+    if any("\0" in str(value) for part in texts for value in part.values()):
+        raise Invalid("A name or filter has a NUL character in it, which no text here has.")
+
+
 def refuse_unknown(request: Request[Any, Any, Any]) -> None:
     """A filter that is misspelt must not become a list of everything; and no name or filter has a NUL in it."""
-    if any("\0" in str(value) for value in (*request.path_params.values(), *request.query_params.values())):
-        raise Invalid("A name or filter has a NUL character in it, which no text here has.")
+    _refuse_nul(request.path_params, request.query_params)
     handler = request.route_handler
     provided = handler.resolve_dependencies()
     fields = dict(handler.parsed_fn_signature.parameters)

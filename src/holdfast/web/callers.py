@@ -1,9 +1,11 @@
-"""Who asks, and what they may: a token's or a session's name and scope."""
+"""Who asks, and what they may: a token's or a session's name and scope.
+
+The command line makes tokens without the extra `web`: nothing of it is imported here.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
-from litestar.di import NamedDependency
 from msgspec import Struct
 
 SCOPES = ("read", "enqueue", "operate", "admin")  # each includes the ones before
@@ -26,9 +28,6 @@ class Caller(Struct, frozen=True):
 
     def may(self, needed: str) -> bool:
         return SCOPES.index(self.scope) >= SCOPES.index(needed)
-
-
-TheCaller = NamedDependency[Caller]  # as a route is given it
 
 
 def caller_of(scope: Mapping[str, Any]) -> Caller | None:

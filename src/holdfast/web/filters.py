@@ -1,5 +1,6 @@
 """The filters of a list of jobs, as query parameters: every field that a job can be told apart by."""
 
+import math
 from datetime import datetime
 from typing import Annotated
 
@@ -44,6 +45,8 @@ def wanted(
     cursor: paging.CursorText = None,
 ) -> Filter:
     """What the query asks for; `Invalid` names what is wrong."""
+    if priority is not None and not math.isfinite(priority):
+        raise Invalid(f"priority={priority}: give a number.")  # to SQLite NaN is NULL, and that is no filter
     found = Filter(
         job_type=job_type,
         job_key=job_key,

@@ -1,6 +1,7 @@
 """What stands around the application: who asks is found out, foreign host names are refused, every answer is shielded.
 
-It stands outside the routes, so an address that does not exist passes it like any other.
+- It stands outside the routes, so an address that does not exist passes it like any other.
+- An answer that goes on and on, as streams do, ends when what its caller has shown is worth nothing any more.
 """
 
 import ipaddress
@@ -8,6 +9,7 @@ from collections.abc import Sequence
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
+import anyio
 import anyio.to_thread
 import msgspec
 from litestar.types import ASGIApp, Message, Receive, Send
@@ -18,6 +20,7 @@ from holdfast.web.callers import KEY, TROUBLE
 from holdfast.web.site import Site
 
 LOOPBACK = ("localhost",)
+ASK_AGAIN = 5.0  # seconds after which a caller is looked up again, for as long as the answer lasts
 ALWAYS = "/healthz"  # the process answers, whatever its duties are
 SHIELD = {
     "content-security-policy": (
@@ -33,6 +36,7 @@ SHIELD = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
     "cache-control": "no-store",
 }
+Shown = tuple[list[str], str | None]
 SHIELD_HEADERS = [(name.encode(), value.encode()) for name, value in SHIELD.items()]
 
 
@@ -62,11 +66,35 @@ class Gate:
             detail = "An operator has switched this server's duty `serve` off: `holdfast workers duty list`."
             await _refuse(send, problems.of_status(503, detail))
             return
+        shown = _shown(scope)
         try:
-            scope[KEY] = await anyio.to_thread.run_sync(auth.identify, self.site, *_shown(scope))
+            scope[KEY] = await anyio.to_thread.run_sync(auth.identify, self.site, *shown)
         except HoldfastError as error:
             scope[TROUBLE] = error  # nobody can be known; routes that need nobody still answer
-        await self.inner(scope, receive, send)
+        if scope.get(KEY) is None:
+            await self.inner(scope, receive, send)
+        else:
+            await self._answer(scope, receive, Answering(send), shown)
+
+    async def _answer(self, scope: Any, receive: Receive, answering: "Answering", shown: Shown) -> None:
+        """The answer, cut off when its caller is known no more."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._cut_off, tasks.cancel_scope, answering, shown)
+            await self.inner(scope, receive, answering.send)
+            tasks.cancel_scope.cancel()
+        if answering.begun and not answering.ended:
+            await answering.send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _cut_off(self, answer: anyio.CancelScope, answering: "Answering", shown: Shown) -> None:
+        while True:
+            await anyio.sleep(ASK_AGAIN)
+            try:
+                known = await anyio.to_thread.run_sync(auth.identify, self.site, *shown)
+            except HoldfastError:
+                continue  # nobody can say that the caller is not known
+            if known is None and answering.begun:
+                answer.cancel()
+                return
 
     async def _on_duty(self) -> bool:
         known = self.site.duty.known
@@ -84,7 +112,20 @@ class Gate:
             return name in self.hosts
 
 
-def _shown(scope: Any) -> tuple[list[str], str | None]:
+class Answering:
+    """How far an answer is."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.begun = self.ended = False
+
+    async def send(self, message: Message) -> None:
+        self.begun = True
+        self.ended = message["type"] == "http.response.body" and not message.get("more_body", False)
+        await self._send(message)
+
+
+def _shown(scope: Any) -> Shown:
     """The Authorization headers and the session cookie of a request."""
     headers = [(name, value.decode("latin-1")) for name, value in scope["headers"]]
     cookies: SimpleCookie = SimpleCookie()

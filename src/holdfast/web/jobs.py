@@ -14,10 +14,9 @@ from holdfast.jobs.explain import explain
 from holdfast.stores.contract import Filter, RequestKey
 from holdfast.web import filters, paging, shapes
 from holdfast.web.bodies import fingerprint
-from holdfast.web.callers import TheCaller
 from holdfast.web.paging import Shape
 from holdfast.web.routes import act, look
-from holdfast.web.site import TheSite
+from holdfast.web.site import TheCaller, TheSite
 
 JobId = Annotated[int, PathParameter(ge=1, le=2**63 - 1, description="The job's id.")]
 TypeName = Annotated[str, PathParameter(max_length=200, description="The job type.")]

@@ -76,6 +76,7 @@ class Watched:
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
         self.watchers: set[Watcher] = set()
+        self.over = False  # the topic is, and everybody was told its end
 
 
 class Live:
@@ -100,7 +101,7 @@ class Live:
                 if watcher.cut:
                     yield Event("reset", {"reason": "too slow"}).encode()
                     return
-                if watched.topic.over:
+                if watched.over:
                     return
                 watcher.told.clear()
                 if not watcher.waiting and not watcher.cut:
@@ -119,6 +120,7 @@ class Live:
             if watched is None:
                 watched = Watched(make())
                 await self._look(watched)  # `NotFound` comes from here, before the stream begins
+                watched.over = watched.topic.over
                 self._watched[key] = watched
             watcher.tell(watched.topic.since(last))
             watched.watchers.add(watcher)
@@ -149,6 +151,7 @@ class Live:
             logger.warning("%s", error)
             return
         if found or watched.topic.over:
+            watched.over = watched.topic.over
             for watcher in tuple(watched.watchers):
                 watcher.tell(found)
 

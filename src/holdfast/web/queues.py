@@ -10,10 +10,9 @@ from holdfast import views
 from holdfast.errors import Conflict, NotFound
 from holdfast.stores.contract import QueueRow, Store
 from holdfast.web import paging, shapes
-from holdfast.web.callers import TheCaller
 from holdfast.web.paging import Shape
 from holdfast.web.routes import act, look
-from holdfast.web.site import TheSite
+from holdfast.web.site import TheCaller, TheSite
 
 LOAD = views.QUEUE_LOAD[3:]  # without what the queue itself says
 QueueName = Annotated[str, PathParameter(max_length=40, description="The queue's name.")]

@@ -11,10 +11,9 @@ from holdfast import views
 from holdfast.errors import Conflict, NotFound
 from holdfast.stores.contract import ScheduleRow
 from holdfast.web import paging, shapes
-from holdfast.web.callers import TheCaller
 from holdfast.web.paging import Shape
 from holdfast.web.routes import act, look
-from holdfast.web.site import Site, TheSite
+from holdfast.web.site import Site, TheCaller, TheSite
 
 Name = Annotated[str, PathParameter(max_length=200, description="The schedule's name.")]
 

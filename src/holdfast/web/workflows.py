@@ -9,10 +9,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from holdfast import views
 from holdfast.errors import Conflict, NotFound
 from holdfast.web import paging, shapes
-from holdfast.web.callers import TheCaller
 from holdfast.web.paging import Shape
 from holdfast.web.routes import act, look
-from holdfast.web.site import TheSite
+from holdfast.web.site import TheCaller, TheSite
 from holdfast.workflows.states import WorkflowState
 
 Name = Annotated[str, PathParameter(max_length=200, description="The workflow's name.")]

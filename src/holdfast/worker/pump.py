@@ -7,11 +7,10 @@ never less than its free slots. While nothing is due a pump rests until it is to
 import logging
 import math
 import threading
-from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.clock import Clock, monotonic
+from holdfast.clock import Clock, monotonic, sleep
 from holdfast.errors import Unavailable
 from holdfast.jobs.job import JobError
 from holdfast.jobs.placement import Asks
@@ -19,6 +18,7 @@ from holdfast.jobs.states import HandedBack, Raised
 from holdfast.stores.contract import Claimed, Done, Note, QueueRow, Report, Store, Turn, TurnAnswer, Want
 from holdfast.worker.hand import Hand
 from holdfast.worker.resting import Rests
+from holdfast.worker.rotation import Rotation, asks_again, shares
 from holdfast.worker.runs import RunMemory
 from holdfast.worker.scribe import Scribe
 from holdfast.worker.settings import FAREWELL, WorkerSettings
@@ -63,7 +63,7 @@ class Pump(threading.Thread):
         self.wake = threading.Event()
         self.exchanging = False
         self._called = True  # there may be due jobs; set by any thread, cleared before a look
-        self._unasked = 0  # queues still to be asked since then
+        self._rotation = Rotation()
         self._heard = False  # there may be due jobs, if it was somebody else who wrote
         self._heard_of_queues = False  # perhaps about a queue
         self._reread = True  # a queue may have been added, paused or given a limit
@@ -73,7 +73,6 @@ class Pump(threading.Thread):
         self._polls = 0
         self._promote_at = 0.0
         self._closing = False
-        self._queues: deque[str] = deque()
         self._rows: list[QueueRow] = []
         self._rests = Rests()
         self._generation = 0
@@ -96,7 +95,7 @@ class Pump(threading.Thread):
     @property
     def hungry(self) -> bool:
         """It wanted to ask for jobs and there was no room."""
-        return self._unasked > 0
+        return self._rotation.unasked > 0
 
     def close(self) -> None:
         self._closing = True
@@ -109,14 +108,16 @@ class Pump(threading.Thread):
         pause = 0.05
         while not (self._closing and not self.hand.finished and not any(self._pending)):
             try:
-                if not self._turn():
+                if self._turn():
+                    pause = 0.05
+                else:
                     self._rest()
-                pause = 0.05
             except Unavailable as error:
                 logger.warning("The database cannot be used: %s", error)
                 if self._closing:
                     return
-                self.wake.wait(pause)
+                self._called = self._reread = True  # what was asked was not answered, and news may have been missed
+                sleep(pause)  # not for the wake-up: a write that fails, ours included, may look like news
                 pause = min(pause * 2, 1.0)
             except Exception:
                 logger.exception("A turn failed; its reports are tried one by one.")
@@ -127,7 +128,7 @@ class Pump(threading.Thread):
             self._one_by_one()
         except Exception as error:
             logger.warning("The reports of a failed turn wait for the database: %s", error)
-            self.wake.wait(0.2)
+            sleep(0.2)
 
     def _turn(self) -> bool:
         """One exchange; False if there was nothing to tell and nothing to ask."""
@@ -181,31 +182,29 @@ class Pump(threading.Thread):
         """What to ask for: nothing while it takes no jobs, or when every queue was asked since somebody called."""
         self._take_calls(monotonic())
         following = self._queues_of_tasks()
-        if not self.worker.takes_jobs or not (self._unasked or following):
+        if not self.worker.takes_jobs or not (self._rotation.unasked or following):
             return [], 0
         room = self.hand.reserve(BATCH, self._ending() if self.hand.throttled or following else 0)
-        if room and (self._reread or not self._queues):
-            self._read_queues()
+        try:
+            if room and (self._reread or not self._rotation.queues):
+                self._read_queues()
+        except BaseException:
+            self.hand.release(room)
+            raise
         queues = self._next_queues(room, following) if room else []
         if not queues:
             self.hand.release(room)
             return [], 0
-        share = room // len(queues)
-        free = max(0, (self.hand.free(room) + self._ending()) // len(queues))
-        return [Want(queue, share, free) for queue in queues], room
+        return shares(queues, room, self.hand.free(room) + self._ending()), room
 
     def _next_queues(self, room: int, following: Sequence[str]) -> list[str]:
         """Those that were not asked since somebody called, but for full ones that rest; they are looked at after it.
 
         Also those in which something may follow from what has just ended.
         """
-        unasked = list(self._queues)[: self._unasked]
-        awake = self._rests.awake(unasked, monotonic())[:room]
-        passed = len(unasked) if len(awake) < room else unasked.index(awake[-1]) + 1
-        self._look_at(self._rests.ends_of(set(unasked[:passed]) - set(awake)))
-        self._queues.rotate(-passed)
-        self._unasked = max(0, self._unasked - passed) if unasked else 0
-        others = [queue for queue in following if queue in self._queues and queue not in unasked]
+        awake, resting = self._rotation.next(room, lambda queues: self._rests.awake(queues, monotonic()))
+        self._look_at(self._rests.ends_of(resting))
+        others = [each for each in following if each in self._rotation.queues and each not in {*awake, *resting}]
         return [*awake, *self._rests.awake(others, monotonic())][:room]
 
     def _take_calls(self, now: float) -> None:
@@ -224,7 +223,7 @@ class Pump(threading.Thread):
             self._called = True
         if self._called:
             self._called = False
-            self._unasked = max(1, len(self._queues))
+            self._rotation.call()
 
     def _hears_later(self, now: float) -> bool:
         """Where our own writes are heard as well, it is asked after the next one who else wrote: that is cheaper."""
@@ -243,9 +242,10 @@ class Pump(threading.Thread):
 
     def _all_rest(self, now: float) -> bool:
         """Every queue was found full: what was heard is looked into after that, or writers would wait for idle readers."""
-        if not self._queues or self._rests.awake(self._queues, now):
+        queues = self._rotation.queues
+        if not queues or self._rests.awake(queues, now):
             return False
-        self._look_at(self._rests.ends_of(self._queues))
+        self._look_at(self._rests.ends_of(queues))
         return True
 
     def _look_at(self, moment: float | None) -> None:
@@ -253,16 +253,14 @@ class Pump(threading.Thread):
             self._look_again = moment if self._look_again is None else min(moment, self._look_again)
 
     def _read_queues(self) -> None:
-        self._reread = False
         wanted = self.worker.settings.queues
         rows = [row for row in self.store.queues() if not wanted or row.name in wanted]
+        self._reread = False
         self.hand.throttled = any(row.throttled for row in rows)
         if rows != self._rows:
             self._rows = rows
             self._rests.end()
-        if {row.name for row in rows} != set(self._queues):
-            self._queues = deque(row.name for row in rows)
-        self._unasked = len(self._queues)
+        self._rotation.know([row.name for row in rows])
 
     def _ending(self) -> int:
         """Jobs that leave the hand with this turn."""
@@ -295,8 +293,7 @@ class Pump(threading.Thread):
             worker.pumps[0].look(promote=True)
 
     def _plan_next_look(self, turn: Turn, claimed: Sequence[Claimed], now: float) -> None:
-        counts = Counter(call.queue for call in claimed)
-        if any(counts[want.queue] >= want.room for want in turn.wants):  # there may be more where this came from
+        if asks_again(turn.wants, [call.queue for call in claimed]):
             self._called = True
             if len(claimed) > 1:
                 for pump in self.worker.pumps:

@@ -3,6 +3,8 @@
 - Autocommit: a pipeline between two syncs is one implicit transaction, and a lone statement needs no BEGIN.
 - Plans are pinned: whatever the statistics say, statements go by index, so a wrong plan costs little.
 - A connection lost before a transaction began is replaced silently; one lost inside it is the caller's to hear of.
+- Behind a pooler that gives a session to others between transactions nothing is prepared and nothing is set but for the
+  transaction at hand. It is known by its answer: the session is another one than we were told when we connected.
 """
 
 import random
@@ -20,20 +22,26 @@ from holdfast.errors import Conflict, Invalid, Unavailable
 from holdfast.stores.postgres.wire import Wire
 
 PINNED_OFF = ("seqscan", "bitmapscan", "hashjoin", "mergejoin", "material", "sort")
-PINS = "; ".join(
-    (
-        "set plan_cache_mode = force_generic_plan",
-        *(f"set enable_{way} = off" for way in PINNED_OFF),
-        "set jit = off",
-        "set timezone = 'UTC'",
-        "set synchronous_commit = on",
-    )
-)
+SETTINGS = {
+    "plan_cache_mode": "force_generic_plan",
+    **{f"enable_{way}": "off" for way in PINNED_OFF},
+    "jit": "off",
+    "timezone": "UTC",
+    "synchronous_commit": "on",
+}
+PINS = "; ".join(f"set {name} = '{value}'" for name, value in SETTINGS.items())
+PINS_HERE = "select " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in SETTINGS.items())
+BEGIN_HERE = "; ".join(("begin", *(f"set local {name} = '{value}'" for name, value in SETTINGS.items())))
+SESSION = "select pg_backend_pid()"
+# A server that vanishes without a word is missed within half a minute, not after hours.
+KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 15_000}
+CONNECT_WITHIN = 5  # seconds for each address in the URL
+LONGEST_PAUSE = 0.5  # seconds between two attempts
 GIVEN_UP = (
     "The transaction had failed before its end, so PostgreSQL rolled it back: nothing of it is stored. "
     "An error inside a transaction must end it; use a savepoint to go on after one."
 )
-LOST = (psycopg.OperationalError, psycopg.InterfaceError)
+LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)
 
 
 class Connection:
@@ -47,6 +55,7 @@ class Connection:
         self.depth = 0
         self.ended = False  # the transaction was committed by what was sent last
         self.generation = 0  # how often it has connected
+        self.pooled = False  # the session is ours for a transaction only
         self._database: psycopg.Connection[TupleRow] | None = None
         self._wire: Wire | None = None
         self._closed = False
@@ -97,24 +106,45 @@ class Connection:
                         f"PostgreSQL cannot be reached: {one_line(error)}. Check the URL and that the server runs."
                     ) from error
                 sleep(pause * (0.5 + random.random()))
-                pause = min(pause * 2, 1.0)
+                pause = min(pause * 2, LONGEST_PAUSE)
 
     def _connect_once(self, ends: float | None) -> psycopg.Connection[TupleRow]:
-        limit = 5 if ends is None else max(1, min(5, round(ends - monotonic())))
-        database = psycopg.connect(
-            self.conninfo,
-            autocommit=True,
-            prepare_threshold=0,
-            connect_timeout=limit,
-            fallback_application_name=self.name,
-        )
+        database = connect(self.conninfo, self.name, None if ends is None else ends - monotonic())
         try:
-            database.execute(PINS, prepare=False)
+            self.pooled = is_pooled(database)
+            if self.pooled:
+                database.prepare_threshold = None
+            else:
+                database.execute(PINS, prepare=False)
         except psycopg.Error:
             database.close()
             raise
         self.generation += 1
         return database
+
+    def pin(self, wire: Wire | None = None) -> None:
+        """Behind a pooler, for the transaction at hand; its first statement."""
+        if not self.pooled:
+            return
+        if wire is None:
+            self.database.execute(PINS_HERE)
+        else:
+            wire.send(PINS_HERE)
+
+    @contextmanager
+    def lone(self) -> Iterator[None]:
+        """For a statement that is a transaction of its own."""
+        with self.lock:
+            if self.depth or not (self.pooled or self._database is None):
+                yield
+                return
+            database = self.database
+            if not self.pooled:
+                yield
+                return
+            with database.pipeline():  # one transaction, one round trip
+                self.pin()
+                yield
 
     @contextmanager
     def transaction(self, begin: bool = True) -> Iterator[None]:
@@ -146,7 +176,8 @@ class Connection:
     def _begin(self) -> None:
         for last in (False, True):
             try:
-                self.database.execute("begin")
+                database = self.database  # tells whether it is pooled
+                database.execute(BEGIN_HERE if self.pooled else "begin")
                 return
             except LOST as error:
                 self._discard()
@@ -161,15 +192,13 @@ class Connection:
 
     def _commit(self) -> None:
         if self._database is None:
-            raise Unavailable(
-                "PostgreSQL was lost inside the transaction. Nothing was changed; try again when it is back."
-            )
+            raise passing("PostgreSQL was lost inside the transaction. Nothing was changed; try again when it is back.")
         try:
             if self._database.execute("commit").statusmessage != "COMMIT":
                 raise Conflict(GIVEN_UP)
         except LOST as error:
             self._discard()
-            raise Unavailable(
+            raise passing(
                 f"PostgreSQL was lost during a commit ({one_line(error)}): it may or may not have happened. "
                 "A job enqueued with a job_key can safely be enqueued again."
             ) from error
@@ -185,9 +214,15 @@ class Connection:
     def lost(self, error: psycopg.Error) -> Unavailable:
         """The connection broke: forget it and say so. Some such errors leave it whole, like a deadlock."""
         if self._database is not None and not self._dead(self._database) and error.sqlstate is not None:
-            return Unavailable(f"PostgreSQL could not do it now: {one_line(error)}. Nothing was changed; try again.")
+            return passing(f"PostgreSQL could not do it now: {one_line(error)}. Nothing was changed; try again.")
         self._discard()
-        return Unavailable(f"PostgreSQL was lost: {one_line(error)}. Nothing was changed; try again when it is back.")
+        return passing(f"PostgreSQL was lost: {one_line(error)}. Nothing was changed; try again when it is back.")
+
+    def read_only(self) -> Unavailable:
+        """Perhaps another server takes the writes now, so the next use connects anew."""
+        if not self.depth:
+            self._discard()
+        return passing("PostgreSQL is read-only at the moment. Nothing was changed; try again when it accepts writes.")
 
     def _discard(self) -> None:
         if self._database is not None:
@@ -199,6 +234,34 @@ class Connection:
         self._closed = True
         with self.lock:
             self._discard()
+
+
+def connect(conninfo: str, name: str, within: float | None = None) -> psycopg.Connection[Any]:
+    """One attempt at each address, in `within` seconds; what the URL says about connecting is heeded."""
+    given = psycopg.conninfo.conninfo_to_dict(conninfo)
+    limit = float(given.get("connect_timeout") or 0) or CONNECT_WITHIN
+    settings: dict[str, Any] = {key: value for key, value in KEEPALIVES.items() if key not in given}
+    return psycopg.connect(
+        conninfo,
+        autocommit=True,
+        prepare_threshold=0,
+        connect_timeout=round(limit if within is None else max(1.0, min(limit, within))),
+        fallback_application_name=name,
+        **settings,
+    )
+
+
+def is_pooled(database: psycopg.Connection[Any]) -> bool:
+    """Whether somebody stands between us and the server who may give its sessions to others."""
+    found = database.execute(SESSION, prepare=False).fetchone()
+    return found is None or found[0] != database.info.backend_pid
+
+
+def passing(message: str) -> Unavailable:
+    """Trouble that waiting may cure."""
+    error = Unavailable(message)
+    error.passing = True
+    return error
 
 
 def refuse_hopeless(error: psycopg.OperationalError, conninfo: str) -> None:
@@ -230,12 +293,3 @@ def check_conninfo(conninfo: str) -> str:
 
 def one_line(error: BaseException) -> str:
     return " ".join(str(error).split()).rstrip(".")
-
-
-def listen(conninfo: str, channel: str) -> psycopg.Connection[Any]:
-    """A connection of its own that hears what is told on the channel."""
-    database = psycopg.connect(
-        conninfo, autocommit=True, connect_timeout=5, fallback_application_name="holdfast-listen"
-    )
-    database.execute(psycopg.sql.SQL("listen {}").format(psycopg.sql.Identifier(channel)))
-    return database

@@ -26,8 +26,8 @@ from holdfast.stores import queryfile
 from holdfast.stores.breaking import sooner
 from holdfast.stores.claiming import Look
 from holdfast.stores.contract import Claimed, Done, NewJob, News, QueueDeclared, Turn, TurnAnswer, Want, Watch
-from holdfast.stores.migrate import Migrations
-from holdfast.stores.postgres.connection import GIVEN_UP, LOST, Connection, check_conninfo, one_line
+from holdfast.stores.migrate import Migrations, moved, refuse_arriving
+from holdfast.stores.postgres.connection import GIVEN_UP, LOST, Connection, check_conninfo, one_line, passing
 from holdfast.stores.postgres.lent import Lent, driver_of
 from holdfast.stores.postgres.watch import ChannelWatch
 from holdfast.stores.postgres.wire import Reply, Wire
@@ -94,16 +94,18 @@ class PostgresStore(SqlStore):
         with self.work():
             self._refuse_server()
             version = self._version()
-        if version != self.migrations().last:
-            self.migrations().refuse_unless_new(version)
-            self.migrate()
+            if version == self.migrations().last:
+                refuse_arriving(self.instance, self.rows("moves"))
+                return
+        self.migrations().refuse_unless_new(version)
+        self.migrate()
 
     def _refuse_server(self) -> None:
         server = self.rows("server")[0]
         if server["number"] < OLDEST_SERVER:
             raise Unavailable(f"PostgreSQL {server['version']} is too old: Holdfast needs 14 or newer.")
         if server["standby"]:
-            raise Unavailable("This PostgreSQL server is a read-only standby. Point the URL at the primary.")
+            raise passing("This PostgreSQL server is a read-only standby. Point the URL at the primary.")
 
     def migrate(self) -> Sequence[str]:
         """Bring the instance to this version; the titles of what was done."""
@@ -240,6 +242,7 @@ class PostgresStore(SqlStore):
             if self._to_begin:
                 self._to_begin = False
                 wire.send("begin")
+                self.connection.pin(wire)
             replies = [wire.send(self.text(name, queue), params) for name, params, queue in asked]
             if along is not None:
                 self._sent = along, self._send_turn(wire, along, along.wants)
@@ -266,16 +269,16 @@ class PostgresStore(SqlStore):
     def _translated(self) -> Iterator[None]:
         try:
             yield
+        except psycopg.errors.RaiseException as error:
+            raise moved(error.diag.message_primary or "") or error from error
         except psycopg.IntegrityError as error:
             raise Conflict(f"PostgreSQL refused a write: {one_line(error)}.") from error
         except psycopg.errors.InFailedSqlTransaction as error:
             raise Conflict(GIVEN_UP) from error
         except psycopg.errors.LockNotAvailable as error:
-            raise Unavailable(f"PostgreSQL: a lock could not be had in time ({one_line(error)}). Try again.") from error
+            raise passing(f"PostgreSQL: a lock could not be had in time ({one_line(error)}). Try again.") from error
         except psycopg.errors.ReadOnlySqlTransaction as error:
-            raise Unavailable(
-                "PostgreSQL is read-only at the moment. Nothing was changed; try again when it accepts writes."
-            ) from error
+            raise self.connection.read_only() from error
         except LOST as error:
             if self.connection.depth:
                 raise
@@ -307,7 +310,7 @@ class PostgresStore(SqlStore):
 
     @contextmanager
     def lone(self) -> Iterator[None]:
-        with self._translated(), self.connection.lock:
+        with self._translated(), self.connection.lone():
             yield
 
     lone_write = lone
@@ -375,7 +378,7 @@ class PostgresStore(SqlStore):
 
     def tidy(self) -> str | None:
         """Vacuum the tables that claims leave dead entries in: autovacuum looks only once a minute."""
-        with self.lone():
+        with self._translated(), self.connection.lock:
             for name in ("vacuum_ready", "vacuum_lease"):
                 self.connection.database.execute(self.text(name).encode(), prepare=False)
         return None
@@ -403,7 +406,7 @@ class PostgresStore(SqlStore):
             "payload",
         )
         params = {name: getattr(new, name) for name in names}
-        with self._translated(), self.connection.lock:
+        with self.lone():
             database = self.connection.database
             told_at = monotonic()
             tell = told_at - self._told.get(new.queue, 0.0) >= TELL_EVERY  # leading edge; workers look again after it
@@ -581,7 +584,7 @@ class PostgresStore(SqlStore):
         except psycopg.IntegrityError as error:
             raise Conflict(f"PostgreSQL refused a write: {one_line(error)}.") from error
         except psycopg.Error as error:
-            raise Unavailable(
+            raise moved(error.diag.message_primary or "") or Unavailable(
                 f"PostgreSQL cannot go on with connection=: {one_line(error)}. Roll it back and begin again."
             ) from error
 
@@ -740,6 +743,8 @@ class PostgresStore(SqlStore):
             with self.connection.wire.pipeline() as wire:
                 if begin:
                     wire.send("begin")
+                if begin or not self.connection.depth:
+                    self.connection.pin(wire)
                 sent = self._send_turn(wire, turn, wants, throttled)
         for known, replies in sent.looks:
             assert looked is not None

@@ -198,6 +198,7 @@ CREATE TABLE holdfast__build (
     job bigint,
     begun boolean DEFAULT false NOT NULL,
     completed boolean DEFAULT false NOT NULL,
+    found text,
     steps text DEFAULT '[]'::text NOT NULL,
     use_time timestamp with time zone NOT NULL,
     create_time timestamp with time zone NOT NULL,
@@ -394,6 +395,19 @@ CREATE TABLE holdfast__log (
     level text NOT NULL,
     text text NOT NULL,
     total bigint NOT NULL
+);
+
+CREATE TABLE holdfast__move (
+    side text NOT NULL,
+    stage text NOT NULL,
+    mark text NOT NULL,
+    other text NOT NULL,
+    start_time timestamp with time zone NOT NULL,
+    drain_time timestamp with time zone,
+    seal_time timestamp with time zone,
+    end_time timestamp with time zone,
+    CONSTRAINT holdfast__move_side_check CHECK ((side = ANY (ARRAY['source'::text, 'target'::text]))),
+    CONSTRAINT holdfast__move_stage_check CHECK ((stage = ANY (ARRAY['copying'::text, 'draining'::text, 'sealed'::text, 'moved'::text, 'arriving'::text, 'open'::text])))
 );
 
 CREATE TABLE holdfast__parked (
@@ -829,6 +843,9 @@ ALTER TABLE ONLY holdfast__leaving
 ALTER TABLE ONLY holdfast__log
     ADD CONSTRAINT holdfast__log_pkey PRIMARY KEY (job, id);
 
+ALTER TABLE ONLY holdfast__move
+    ADD CONSTRAINT holdfast__move_pkey PRIMARY KEY (side);
+
 ALTER TABLE ONLY holdfast__parked
     ADD CONSTRAINT holdfast__parked_pkey PRIMARY KEY (job_type, id);
 
@@ -916,7 +933,7 @@ CREATE INDEX holdfast__aside_id_idx ON holdfast__aside USING btree (id);
 
 CREATE INDEX holdfast__audit_job_idx ON holdfast__audit USING btree (job) WHERE (job IS NOT NULL);
 
-CREATE INDEX holdfast__build_id_idx ON holdfast__build USING btree (id) WHERE (NOT completed);
+CREATE INDEX holdfast__build_id_idx ON holdfast__build USING btree (id) WHERE ((NOT completed) OR (found IS NOT NULL));
 
 CREATE INDEX holdfast__build_job_idx ON holdfast__build USING btree (job);
 
@@ -937,6 +954,8 @@ CREATE UNIQUE INDEX holdfast__firing_schedule_time_idx ON holdfast__firing USING
 CREATE INDEX holdfast__held_id_idx ON holdfast__held USING btree (id);
 
 CREATE INDEX holdfast__job_job_type_job_key_id_idx ON ONLY holdfast__job USING btree (job_type, job_key, id) WHERE (job_key IS NOT NULL);
+
+CREATE INDEX holdfast__job_run_job_type_id_idx ON ONLY holdfast__job USING btree (run, job_type, id) WHERE (run IS NOT NULL);
 
 CREATE INDEX holdfast__lease_job_idx ON holdfast__lease USING btree (job) WHERE (job IS NOT NULL);
 
@@ -968,7 +987,11 @@ CREATE INDEX holdfast__worker_id_idx ON holdfast__worker USING btree (id) WHERE 
 
 CREATE INDEX holdfast_work_job_type_job_key_id_idx ON holdfast_work USING btree (job_type, job_key, id) WHERE (job_key IS NOT NULL);
 
+CREATE INDEX holdfast_work_run_job_type_id_idx ON holdfast_work USING btree (run, job_type, id) WHERE (run IS NOT NULL);
+
 ALTER INDEX holdfast__job_job_type_job_key_id_idx ATTACH PARTITION holdfast_work_job_type_job_key_id_idx;
+
+ALTER INDEX holdfast__job_run_job_type_id_idx ATTACH PARTITION holdfast_work_run_job_type_id_idx;
 
 CREATE TRIGGER key_free AFTER UPDATE ON holdfast__job FOR EACH ROW WHEN (((new.job_key IS NOT NULL) AND (new.state = 'final'::text) AND (old.state <> 'final'::text))) EXECUTE FUNCTION holdfast__key_free();
 

@@ -17,12 +17,12 @@ import msgspec
 from msgspec import Struct, structs
 
 from holdfast.clock import Clock, microseconds, moment
-from holdfast.errors import Conflict, Invalid, Unavailable
+from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
 from holdfast.jobs.job import Job
 from holdfast.stores import queryfile
 from holdfast.stores.breaking import sooner
 from holdfast.stores.contract import Claimed, Done, NewJob, News, QueueDeclared, Taker, Turn, TurnAnswer, Want, Watch
-from holdfast.stores.migrate import Migrations
+from holdfast.stores.migrate import Migrations, moved, refuse_arriving
 from holdfast.stores.sql import SqlStore
 from holdfast.stores.sqlite.connection import Connection, explained
 from holdfast.stores.sqlite.lent import Lent
@@ -32,6 +32,7 @@ from holdfast.stores.statements import ALIKE, FIRST_OPTION, RowDict, decode_any,
 STATEMENTS = queryfile.load("holdfast.stores.sqlite")
 LAW = (
     "create_queue_index",
+    "create_queue_index_of_runs",
     "create_law_update",
     "create_law_insert",
     "create_law_delete",
@@ -67,7 +68,7 @@ class SqliteStore(SqlStore):
         shared = self.connection if self.connection.in_memory else None
         store = SqliteStore(self.path, self.instance, self.clock, patience, shared)
         store.listeners, store.takers, store.source = self.listeners, self.takers, self.source
-        store.throttlers = self.throttlers
+        store.throttlers, store._filled = self.throttlers, self._filled
         return store
 
     def close(self) -> None:
@@ -83,9 +84,11 @@ class SqliteStore(SqlStore):
         """Make the instance if it is not there; refuse another version than this code's."""
         with self.work(write=False):
             version = self._version()
-        if version != self.migrations().last:
-            self.migrations().refuse_unless_new(version)
-            self.migrate()
+            if version == self.migrations().last:
+                refuse_arriving(self.instance, self.rows("moves"))
+                return
+        self.migrations().refuse_unless_new(version)
+        self.migrate()
 
     def migrate(self) -> Sequence[str]:
         """Bring the instance to this version; the titles of what was done."""
@@ -216,7 +219,7 @@ class SqliteStore(SqlStore):
                 with self.connection.transaction(write):
                     yield
             except apsw.ConstraintError as error:
-                raise Conflict(f"SQLite file {self.path} refused a write: {error}.") from error
+                raise self._refused(error) from error
             except apsw.Error as error:
                 raise Unavailable(f"SQLite file {self.path}: {explained(error, self.path)}") from error
         if outermost and self._listeners_due:
@@ -227,6 +230,9 @@ class SqliteStore(SqlStore):
             for wake in tuple(self.connection.watchers) if news else ():
                 for each in news:
                     wake(each)
+
+    def _refused(self, error: apsw.ConstraintError) -> HoldfastError:
+        return moved(str(error)) or Conflict(f"SQLite file {self.path} refused a write: {error}.")
 
     def tell(self, news: News) -> None:
         """Workers on this connection hear it after the commit; others see that the file changes."""
@@ -245,6 +251,10 @@ class SqliteStore(SqlStore):
         if self.connection.in_memory:
             return MemoryWatch(self.connection.watchers, wake)
         return FileWatch(self.path, lambda: wake(News.ANYTHING))
+
+    def files(self) -> tuple[str, ...]:
+        path = os.path.abspath(self.path)
+        return () if self.connection.in_memory else (path, f"{path}-wal", f"{path}-shm")
 
     def lock_path(self) -> str | None:
         return None if self.connection.in_memory else f"{os.path.abspath(self.path)}-worker-{secrets.token_hex(6)}"
@@ -423,7 +433,7 @@ class SqliteStore(SqlStore):
                 "connection= is closed. Give the connection whose open transaction the jobs are to be part of."
             ) from error
         except apsw.ConstraintError as error:
-            raise Conflict(f"SQLite file {self.path} refused a write: {error}.") from error
+            raise self._refused(error) from error
         except apsw.Error as error:
             raise Unavailable(f"SQLite file {self.path}: {explained(error, self.path)}") from error
 

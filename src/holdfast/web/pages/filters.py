@@ -1,5 +1,6 @@
 """The filter of a list of jobs, as it stands in an address: shareable, and checked before it is used."""
 
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -17,6 +18,7 @@ CHOICES = {
 }
 TEXTS = ("job_type", "job_key", "queue", "error")
 WHOLE = ("worker", "run", "retry_of", "attempt", "failures", "before")
+MOST_DIGITS = 18  # of a number that every database can hold
 TIMES = tuple(
     f"{name}_{end}" for name in ("create_time", "scheduled_run_time", "end_time") for end in ("since", "until")
 )
@@ -40,6 +42,11 @@ def chosen(asked: Mapping[str, str]) -> dict[str, str]:
     return {name: asked[name].strip() for name in names if name != "before" and asked.get(name, "").strip()}
 
 
+def narrows(asked: Mapping[str, str]) -> bool:
+    """Whether it is less than everything: to look into the archive too is more."""
+    return bool(chosen(asked).keys() - {"archive"})
+
+
 def wanted(asked: Mapping[str, str], limit: int) -> Filter:
     """The filter; `Invalid` names what does not fit."""
     values: dict[str, Any] = {}
@@ -47,7 +54,7 @@ def wanted(asked: Mapping[str, str], limit: int) -> Filter:
         if name in CHOICES:
             values[name] = _choice(name, text)
         elif name in WHOLE:
-            values[name] = _whole(name, text)
+            values[name] = whole(name, text)
         elif name in TIMES:
             values[name] = _time(name, text)
         elif name == "priority":
@@ -65,17 +72,21 @@ def _choice(name: str, text: str) -> str:
     return text
 
 
-def _whole(name: str, text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) >= 2**63:
+def whole(name: str, text: str) -> int:
+    """A number as ids are; `Invalid` if it is none."""
+    if not text.isascii() or not text.isdigit() or len(text) > MOST_DIGITS:
         raise Invalid(f"{name}={text!r}: give a whole number, 0 or more.")
     return int(text)
 
 
 def _number(name: str, text: str) -> float:
     try:
-        return float(text)
+        found = float(text)
     except ValueError:
-        raise Invalid(f"{name}={text!r}: give a number.") from None
+        found = math.nan
+    if not math.isfinite(found):
+        raise Invalid(f"{name}={text!r}: give a number.")
+    return found
 
 
 def _time(name: str, text: str) -> datetime:

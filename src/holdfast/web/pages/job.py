@@ -12,6 +12,7 @@ from holdfast.jobs.reasons import REASONS, Reason
 from holdfast.stores.contract import RunRow, Store
 from holdfast.web import drawing
 from holdfast.web.pages.drawn import render, tone
+from holdfast.web.pages.filters import whole
 from holdfast.web.pages.page import Frame, Html, TheFrame, action, page
 from holdfast.web.site import TheSite
 
@@ -56,8 +57,7 @@ def job(frame: TheFrame, site: TheSite, job_id: FromPath[int]) -> Html:
 
 
 def _after(frame: Frame) -> int:
-    text = frame.asked("after", "0")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
+    return whole("after", frame.asked("after", "0"))
 
 
 def _run(store: Store, found: Job) -> RunRow | None:

@@ -61,8 +61,8 @@ def listed(frame: Frame, site: Site, asked: Mapping[str, str], archive: bool) ->
         queues=queues,
         types=types,
         tabs=TABS,
-        can_abort=bool(chosen) and not ended and "archive" not in chosen,
-        can_retry=bool(chosen) and state not in ALIVE and status not in ("pending", "running", "failed"),
+        can_abort=filters.narrows(asked) and not ended and "archive" not in chosen,
+        can_retry=filters.narrows(asked) and state not in ALIVE and status not in ("pending", "running", "failed"),
     )
 
 
@@ -72,7 +72,7 @@ def together(frame: TheFrame, site: TheSite, data: Form) -> Html:
     verb, chosen = data.get("verb", ""), filters.chosen(data)
     if verb not in ("abort", "retry"):
         raise Invalid(f"verb={verb!r}: known are abort and retry.")
-    if not chosen:
+    if not filters.narrows(data):
         raise Invalid("Without a filter this would be about every job there is. Choose some first.")
     back = f"/jobs{query(chosen)}"
     if data.get("sure") != "yes":
@@ -128,7 +128,7 @@ def _fitting(store: Store, data: Mapping[str, str], verb: str, most: int) -> Ite
     """The jobs of the filter that the verb can be applied to, newest first."""
     wanted: Filter = filters.wanted(data, PER_PAGE * 10)
     if data.get("newest"):
-        wanted = structs.replace(wanted, before=int(data["newest"]) + 1)
+        wanted = structs.replace(wanted, before=filters.whole("newest", data["newest"]) + 1)
     if verb == "retry" and wanted.status is None and wanted.outcome is None:
         wanted = structs.replace(wanted, status="dead")
     found = 0
@@ -158,7 +158,7 @@ def find(frame: TheFrame, site: TheSite) -> Html:
     if text.isascii() and text.isdigit():
         try:
             with site.reader() as store:
-                return frame.go(f"/jobs/{store.get(int(text)).id}", "")
+                return frame.go(f"/jobs/{store.get(filters.whole('q', text)).id}", "")
         except HoldfastError:
             pass
     return frame.go(f"/jobs{query({'job_key': text, 'archive': 'yes' if text else ''})}", "")

@@ -3,6 +3,7 @@
 from litestar import Router
 from litestar.di import Provide
 
+from holdfast.web.bodies import refuse_nul
 from holdfast.web.pages import (
     archive,
     builds,
@@ -25,5 +26,6 @@ NOUNS = (overview, jobs, job, workflows, run, holds, builds, queues, schedules, 
 router = Router(
     "/",
     route_handlers=[noun.router for noun in NOUNS],
+    before_request=refuse_nul,
     dependencies={"frame": Provide(new_frame, sync_to_thread=False)},
 )

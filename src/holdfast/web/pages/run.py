@@ -14,6 +14,7 @@ from holdfast.jobs.wording import joined
 from holdfast.stores.contract import RunRow, RunStep, Store
 from holdfast.web import drawing
 from holdfast.web.pages.drawn import address, tone
+from holdfast.web.pages.filters import whole
 from holdfast.web.pages.page import Form, Html, TheFrame, action, page
 from holdfast.web.site import TheSite
 from holdfast.workflows.graph import in_order
@@ -39,12 +40,11 @@ class Shown(Struct, frozen=True):
 
 @page("/workflows/{name:str}/{trigger:str}")
 def run(frame: TheFrame, site: TheSite, name: FromPath[str], trigger: FromPath[str]) -> Html:
-    chosen, after = frame.asked("step"), frame.asked("after", "0")
+    chosen, past = frame.asked("step"), whole("after", frame.asked("after", "0"))
     with site.reader() as store:
         row, now = store.run_of(name, trigger), store.now()
         steps = {each.counts.name: each for each in row.steps}
         chosen = chosen if chosen in steps else ""
-        past = int(after) if after.isascii() and after.isdigit() else 0
         tasks = store.tasks(row.id, chosen, past, TASKS) if chosen else ()
         waiting_task = _explained(store, tasks)
     declared = {step.name: step for step in row.definition.steps}

@@ -3,6 +3,7 @@
 from litestar import Router
 
 from holdfast.errors import Invalid
+from holdfast.web.pages.filters import whole
 from holdfast.web.pages.page import Html, TheFrame, page
 from holdfast.web.site import TheSite
 from holdfast.workflows.states import WorkflowState
@@ -15,10 +16,8 @@ def workflows(frame: TheFrame, site: TheSite) -> Html:
     workflow, state, before = frame.asked("workflow"), frame.asked("state"), frame.asked("before")
     if state and state not in tuple(WorkflowState):
         raise Invalid(f"state={state!r}: known are {', '.join(WorkflowState)}.")
-    if before and not (before.isascii() and before.isdigit()):
-        raise Invalid(f"before={before!r}: give the id of a run.")
     with site.reader() as store:
-        runs = store.runs(workflow or None, state or None, int(before) if before else None, PER_PAGE + 1)
+        runs = store.runs(workflow or None, state or None, whole("before", before) if before else None, PER_PAGE + 1)
         names, holds, now = sorted(store.workflows()), store.holds(), store.now()
     return frame.show(
         "workflows.html",

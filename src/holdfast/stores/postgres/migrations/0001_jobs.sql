@@ -409,6 +409,7 @@ create index on {archive} (id);
 create index on {archive} (job_type, id);
 create index on {archive} (run, id) where run is not null;
 create index on {job} (job_type, job_key, id) where job_key is not null;
+create index on {job} (run, job_type, id) where run is not null;  -- a page of a step's tasks, however many jobs there are
 
 -- Workflows as the code declares them, for those who submit by name.
 create table {workflow} (
@@ -547,13 +548,14 @@ create table {build} (
   tag text,
   pull_request int,
   forge text collate "C" not null,
-  trusted boolean not null, -- the commit is in the repository itself, or a maintainer has approved it
+  trusted boolean not null, -- the commit is in the repository itself
   title text not null,
   author text not null,
   tells boolean not null, -- whether the forge is told
   job bigint, -- the current one
   begun boolean not null default false, -- that job has a folder
   completed boolean not null default false, -- and everything in it
+  found text, -- what its builder wrote there, until somebody has seen that the job ended so
   steps text not null default '[]', -- as JSON
   use_time timestamptz not null, -- when somebody last looked into it
   create_time timestamptz not null,
@@ -562,7 +564,7 @@ create table {build} (
 );
 create index on {build} (job);
 create index on {build} (use_time) where completed;
-create index on {build} (id) where not completed;
+create index on {build} (id) where not completed or found is not null;
 create index on {build} (project, branch, id);
 
 -- What forges have sent, so that nothing counts twice. For a month.
@@ -603,4 +605,16 @@ create index on {request} (create_time);
 create table {trace} (
   job bigint primary key,
   context text not null -- as JSON
+);
+
+-- A move of the instance to or from another database: of which it is the source, and by which it came here.
+create table {move} (
+  side text primary key check (side in ('source', 'target')),
+  stage text not null check (stage in ('copying', 'draining', 'sealed', 'moved', 'arriving', 'open')),
+  mark text not null, -- the same on both sides
+  other text not null, -- the other database, without its password
+  start_time timestamptz not null,
+  drain_time timestamptz, -- from then on workers claim nothing
+  seal_time timestamptz, -- from then on nothing is written
+  end_time timestamptz
 );

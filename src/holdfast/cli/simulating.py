@@ -1,0 +1,303 @@
+"""What `holdfast simulate` does: reads, plays once or twice, and shows what came of it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+from rich.console import RenderableType
+from rich.text import Text
+
+from holdfast.cli import instance, tables
+from holdfast.cli.command import Call
+from holdfast.cli.output import say, say_json
+from holdfast.cli.progress import counting, passing
+from holdfast.clock import monotonic
+from holdfast.errors import Invalid, NotFound
+from holdfast.simulation import description, recording
+from holdfast.simulation.description import Described
+from holdfast.simulation.fleet import DAY, Fleet, Recorded
+from holdfast.simulation.playing import play
+from holdfast.simulation.tally import Result, Spread, TypeResult
+
+BARS = " ▁▂▃▄▅▆▇█"
+NARROW = 48  # columns of a chart on a narrow terminal
+
+
+class Variant(Struct, frozen=True):
+    """A fleet that was played."""
+
+    result: Result
+    took: float  # seconds
+
+
+def run(call: Call, file: Path | None, changes: Sequence[str], day: str | None, flags: Mapping[str, Any]) -> None:
+    if file is None and day is None:
+        raise Invalid("Name a file that describes the fleet, or --from-archive DAY for one that was.")
+    described, recorded = _read(call, file, day)
+    described = _flagged(described, flags)
+    fleets = [_fleet(described, recorded, day)]
+    if changes:
+        fleets.append(_fleet(description.changed(described, changes), recorded, day))
+    variants = [_played(fleet) for fleet in fleets]
+    if call.json:
+        say_json(_shape(variants, changes))
+    else:
+        _show(variants, changes)
+
+
+def _read(call: Call, file: Path | None, day: str | None) -> tuple[Described, list[Recorded]]:
+    written = None if file is None else _file(file)
+    if day is None:
+        assert written is not None
+        return written, []
+    since = _midnight(day)
+    with instance.existing(call.settings()) as app, counting("read") as count:
+        content = recording.described(app.store)
+        for queue in recording.functions(app.store):
+            say(
+                f"Queue `{queue}` has a function as its throttler, which stands in the app's code: it is played without."
+            )
+        recorded = recording.recorded(app.store, since, since + timedelta(days=1), count)
+    if "workers" not in content and (written is None or "workers" not in written.content):
+        raise NotFound(
+            "No worker is alive, so nobody knows how many there are to be. Describe them in a file, as [workers.NAME] "
+            "with count and concurrency, and name it before --from-archive."
+        )
+    if written is None:
+        return Described(f"--from-archive {day}", content), recorded
+    return description.over(written, content), recorded
+
+
+def _file(file: Path) -> Described:
+    try:
+        return description.read(file.read_text(encoding="utf-8"), str(file))
+    except FileNotFoundError:
+        raise NotFound(f"There is no file {file}. Name a description of a fleet, as TOML.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"{file} cannot be read: {error}. Name a description of a fleet, as TOML.") from error
+
+
+def _midnight(day: str) -> datetime:
+    try:
+        return datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC)
+    except ValueError:
+        raise Invalid(f"--from-archive is {day!r}; write a day as 2026-12-24.") from None
+
+
+def _flagged(described: Described, flags: Mapping[str, Any]) -> Described:
+    """Flags win over what the file says of the same."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    if {"days", "hours"} <= given.keys():
+        raise Invalid("Give --days or --hours, not both.")
+    if {"days", "hours"} & given.keys():
+        described = description.without(described, "simulation", ("days", "hours"))
+    return description.changed(described, [f"simulation.{name}={value}" for name, value in given.items()])
+
+
+def _fleet(described: Described, recorded: list[Recorded], day: str | None) -> Fleet:
+    fleet = description.fleet(described)
+    if day is None:
+        return fleet
+    unknown = {each.job_type for each in recorded} - fleet.types.keys()
+    assert not unknown, unknown
+    simulation = described.content.get("simulation", {})
+    length = fleet.seconds if {"days", "hours"} & simulation.keys() else DAY
+    return structs.replace(fleet, start=_midnight(day), seconds=length, recorded=recorded)
+
+
+def _played(fleet: Fleet) -> Variant:
+    began = monotonic()
+    with passing() as told:
+        return Variant(play(fleet, told), monotonic() - began)
+
+
+# For programs
+
+
+def _shape(variants: Sequence[Variant], changes: Sequence[str]) -> dict[str, Any]:
+    described, changed = variants[0], variants[1] if changes else None
+    return {
+        "described": msgspec.to_builtins(described.result),
+        "changed": None if changed is None else msgspec.to_builtins(changed.result),
+        "set": list(changes),
+        "differences": None
+        if changed is None
+        else {
+            f"{name}: {what}": {"described": before, "changed": after}
+            for name, what, before, after, _ in _measures(described.result, changed.result)
+        },
+    }
+
+
+# For people
+
+
+def _show(variants: Sequence[Variant], changes: Sequence[str]) -> None:
+    first = variants[0]
+    result = first.result
+    took = " and ".join(tables.span(each.took) for each in variants)
+    say(
+        f"{result.jobs:,} jobs in {tables.span(result.seconds)} from {result.start}, seed {result.seed}; it took {took}.\n"
+    )
+    if changes:
+        changed = variants[1].result
+        say(f"As described, and with {', '.join(changes)}:\n")
+        tables.show(_compared(result, changed), Text())
+        tables.show(*_charts(result, changed))
+        return
+    tables.show(_types(result), Text(), _queues(result), Text(), _workers(result), Text())
+    tables.show(*_charts(result))
+
+
+def _types(result: Result) -> RenderableType:
+    headers = (
+        "type",
+        "queue",
+        "jobs",
+        "wait p50",
+        "p90",
+        "p99",
+        "max",
+        "turnaround p50",
+        "p99 ",
+        "retries",
+        "dead",
+        "left",
+    )
+    rows = [
+        (
+            name,
+            each.queue,
+            f"{each.arrived:,}",
+            *_spans(each.wait, "p50", "p90", "p99", "max"),
+            *_spans(each.turnaround, "p50", "p99"),
+            *(f"{getattr(each, count):,}" for count in ("retries", "dead", "left")),
+        )
+        for name, each in result.types.items()
+    ]
+    return tables.listing(headers, rows, right=headers[2:], whole=("type",), spare=("queue", "turnaround p50", "p99 "))
+
+
+def _spans(spread: Spread, *names: str) -> list[str]:
+    return [tables.span(getattr(spread, name)) if spread.count else "–" for name in names]
+
+
+def _queues(result: Result) -> RenderableType:
+    headers = ("queue", "wait p50", "p90", "p99", "max", "limit", "in use", "limit use", "at limit", "most backlog")
+    rows = [
+        (
+            name,
+            *_spans(each.wait, "p50", "p90", "p99", "max"),
+            "–" if each.throttle_limit is None else f"{each.throttle_limit:g}",
+            f"{each.in_use:.2f}",
+            *("–" if share is None else f"{share:.0%}" for share in (each.limit_use, each.at_limit)),
+            f"{each.most_backlog:,}",
+        )
+        for name, each in result.queues.items()
+    ]
+    return tables.listing(headers, rows, right=headers[1:], whole=("queue",))
+
+
+def _workers(result: Result) -> RenderableType:
+    headers = ("workers", "count", "slots", "utilisation", "busiest", "attempts", "crashes")
+    rows = [
+        (
+            name,
+            f"{each.workers}",
+            f"{each.slots:,}",
+            f"{each.utilisation:.0%}",
+            f"{each.busiest:.0%}",
+            f"{each.attempts:,}",
+            f"{each.crashes:,}",
+        )
+        for name, each in result.workers.items()
+    ]
+    return tables.listing(headers, rows, right=headers[1:], whole=("workers",))
+
+
+def _charts(*results: Result) -> Iterator[RenderableType]:
+    """The backlog of each queue from left to right; of several results, on the same scale."""
+    stretch = results[0].stretch
+    width = len(next(iter(results[0].queues.values())).backlog)
+    if tables.console().width < width + 16:
+        width = NARROW
+    yield Text(
+        f"Backlog, the most in each {tables.span(stretch * len(next(iter(results[0].queues.values())).backlog) / width)}"
+    )
+    for name in results[0].queues:
+        series = [_squeezed(each.queues[name].backlog, width) for each in results if name in each.queues]
+        most = max((max(each) for each in series), default=0)
+        for index, each in enumerate(series):
+            label = name if not index else "changed"
+            yield Text(f"{label[:20]:<20} {''.join(_bar(value, most) for value in each)} {max(each):,}")
+
+
+def _squeezed(values: Sequence[int], width: int) -> list[int]:
+    size = max(1, len(values) // width)
+    return [max(values[start : start + size]) for start in range(0, len(values), size)]
+
+
+def _bar(value: int, most: int) -> str:
+    return BARS[0] if not value else BARS[max(1, round(value / most * (len(BARS) - 1)))]
+
+
+def _compared(described: Result, changed: Result) -> RenderableType:
+    headers = ("of", "measure", "as described", "changed", "difference")
+    rows = [
+        (name, what, _told(what, before), _told(what, after), difference)
+        for name, what, before, after, difference in _measures(described, changed)
+    ]
+    return tables.listing(headers, rows, right=headers[2:], whole=headers)
+
+
+def _measures(described: Result, changed: Result) -> Iterator[tuple[str, str, float | None, float | None, str]]:
+    """What people look at, of both."""
+    for name in dict.fromkeys([*described.types, *changed.types]):
+        sides = [_of_type(each.types.get(name)) for each in (described, changed)]
+        for what in sides[0]:
+            yield name, what, sides[0][what], sides[1][what], _difference(what, sides[0][what], sides[1][what])
+    for kind, names in (("queues", ("limit_use", "at_limit", "most_backlog")), ("workers", ("slots", "utilisation"))):
+        before, after = getattr(described, kind), getattr(changed, kind)
+        for name in dict.fromkeys([*before, *after]):
+            for what in names:
+                left, right = (getattr(side[name], what) if name in side else None for side in (before, after))
+                if left is not None or right is not None:
+                    yield f"{kind[:-1]} {name}", what.replace("_", " "), left, right, _difference(what, left, right)
+
+
+def _of_type(each: TypeResult | None) -> dict[str, float | None]:
+    if each is None:
+        return dict.fromkeys(("wait p50", "wait p99", "wait max", "turnaround p99", "retries", "dead", "left"))
+    return {
+        "wait p50": each.wait.p50,
+        "wait p99": each.wait.p99,
+        "wait max": each.wait.max,
+        "turnaround p99": each.turnaround.p99,
+        "retries": each.retries,
+        "dead": each.dead,
+        "left": each.left,
+    }
+
+
+def _told(what: str, value: float | None) -> str:
+    if value is None:
+        return "–"
+    if what.startswith(("wait", "turnaround")):
+        return tables.span(value)
+    return f"{value:.0%}" if what in ("limit use", "at limit", "utilisation") else f"{value:,}"
+
+
+def _difference(what: str, before: float | None, after: float | None) -> str:
+    if before is None or after is None:
+        return ""
+    if before == after:
+        return "same"
+    sign = "+" if after > before else "−"
+    if what.replace("_", " ") in ("limit use", "at limit", "utilisation"):
+        return f"{sign}{abs(after - before) * 100:.2g} points"
+    if not before:
+        return f"{sign}{_told(what, abs(after - before))}"
+    return f"{sign}{max(0.01, abs(after / before - 1)):.0%}"

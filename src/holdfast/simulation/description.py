@@ -1,0 +1,527 @@
+"""A fleet as people write it: a TOML file, read with everything that is wrong told at once, each with its line.
+
+- The tables below are all that may stand in it; the reference is made from them.
+- A change is written as a line of TOML, `queues.mail.throttle_limit = 20`, and goes over what the file says.
+"""
+
+import contextlib
+import math
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, time
+from itertools import pairwise
+from statistics import NormalDist
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.builds.lines import Place, line_of, lines
+from holdfast.declare import CRASH_POLICIES, new_job
+from holdfast.errors import Invalid
+from holdfast.jobs import retry, throttle, throttlers, windows, zones
+from holdfast.jobs.names import check_job_type, check_name
+from holdfast.jobs.numbers import is_finite, is_whole
+from holdfast.jobs.placement import check_labels
+from holdfast.simulation.fleet import (
+    DAY,
+    HOUR,
+    Arrivals,
+    Burst,
+    Duration,
+    Every,
+    Exponential,
+    Fixed,
+    Fleet,
+    Percentiles,
+    Poisson,
+    TypePlan,
+    WorkerPlan,
+)
+from holdfast.stores.contract import NewJob, QueueDeclared, TypeRow
+from holdfast.workflows.definition import nearest
+
+Read = Callable[[Any], Any]
+A_MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
+LONGEST = 366 * DAY
+MOST_WORKERS = 1000
+RATES = {"per_second": HOUR, "per_minute": HOUR / 60, "per_hour": 1.0, "per_day": 1 / 24}
+LOGNORMAL = ("mean", "deviation")
+
+
+class Key(Struct, frozen=True):
+    """A key that may stand in a description."""
+
+    takes: str
+    means: str
+    read: Read
+
+
+def number(least: float = 0.0, above: bool = False, most: float = math.inf) -> Read:
+    def read(value: Any) -> float:
+        if not is_finite(value) or value > most or (value <= least if above else value < least):
+            upper = "" if most == math.inf else f" and at most {most:g}"
+            raise Invalid(f"is {value!r:.40}; give a number {'above' if above else 'of at least'} {least:g}{upper}.")
+        return float(value)
+
+    return read
+
+
+def whole(least: int, most: int = 2**31 - 1) -> Read:
+    def read(value: Any) -> int:
+        if not is_whole(value, least, most):
+            raise Invalid(f"is {value!r:.40}; give a whole number from {least} to {most:,}.")
+        return int(value)
+
+    return read
+
+
+def one_of(*known: str) -> Read:
+    def read(value: Any) -> str:
+        if value not in known:
+            raise Invalid(f"is {value!r:.40}; it may be {' or '.join(map(repr, known))}.")
+        return str(value)
+
+    return read
+
+
+def or_none(read: Read) -> Read:
+    """TOML has no null: `"none"` stands for it."""
+    return lambda value: None if value == "none" else read(value)
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    found = [value] if isinstance(value, str) else value
+    if not isinstance(found, list) or not all(isinstance(each, str) and each for each in found):
+        raise Invalid(f"is {value!r:.60}; give a list of texts.")
+    return tuple(found)
+
+
+def labels(value: Any) -> tuple[str, ...]:
+    return check_labels(texts(value), "labels")
+
+
+def times(value: Any) -> tuple[time, ...]:
+    """Times of the day, as texts or as TOML writes them."""
+    found = value if isinstance(value, list) else [value]
+    try:
+        read = [each if isinstance(each, time) else time.fromisoformat(each) for each in found]
+    except (TypeError, ValueError):
+        raise Invalid(f'is {value!r:.60}; give times of the day, for example ["09:00", "17:30"].') from None
+    return tuple(sorted(read))
+
+
+def time_windows(value: Any) -> tuple[str, ...]:
+    found = texts(value)
+    windows.parse_all(found)
+    return found
+
+
+def moment(value: Any) -> datetime:
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise Invalid(f"is {value!s:.60}; write a time with its zone, for example 2026-01-05T00:00:00Z.")
+    return value.astimezone(UTC)
+
+
+def zone(value: Any) -> str:
+    problem = zones.problem_of(value) if isinstance(value, str) else f"{value!r:.40} is not a time zone"
+    if problem:
+        raise Invalid(f"names no zone: {problem}.")
+    return str(value)
+
+
+def policy(value: Any) -> retry.Policy:
+    found = retry.decode(as_json(value, "retry", '{ kind = "fixed", seconds = 5 }'))
+    assert found is not None
+    return found
+
+
+def throttler(value: Any) -> str:
+    text = as_json(value, "throttler", '{ kind = "rate", count = 100, per = 60 }')
+    if value.get("kind") == "rate" and "burst" not in value:
+        text = msgspec.json.encode({**value, "burst": value.get("count")}).decode()
+    if value.get("kind") == "function":
+        raise Invalid("is a function, which stands in an app's code; give a share, a per_key or a rate.")
+    return throttlers.encode(throttlers.decode(text)) or ""
+
+
+def as_json(value: Any, what: str, example: str) -> str:
+    if not isinstance(value, dict) or "kind" not in value:
+        raise Invalid(f"is {value!r:.60}; give a table with its kind, for example {what} = {example}.")
+    return msgspec.json.encode(value).decode()
+
+
+def payload(value: Any) -> dict[str, dict[str, float]]:
+    if not isinstance(value, dict):
+        raise Invalid(
+            f"is {value!r:.60}; give values with their weights, for example {{ region = {{ eu = 3, us = 1 }} }}."
+        )
+    found = {}
+    for name, weights in value.items():
+        weights = {weights: 1} if isinstance(weights, str) else weights
+        right = (
+            isinstance(weights, dict) and weights and all(is_finite(each) and each >= 0 for each in weights.values())
+        )
+        if not right or not sum(weights.values()):
+            raise Invalid(
+                f"has {name} = {weights!r:.60}; give values with their weights, for example {{ eu = 3, us = 1 }}."
+            )
+        found[name] = {str(each): float(weight) for each, weight in weights.items()}
+    return found
+
+
+def duration(value: Any) -> Duration:
+    """A number, or a table that says how it is spread."""
+    if not isinstance(value, dict):
+        return Fixed(number()(value))
+    given = {
+        name: number(above=True)(each) for name, each in value.items() if name in ("min", "max") or is_finite(each)
+    }
+    least, most = given.pop("min", 0.0), given.pop("max", None)
+    if set(given) == {"exponential"} and given.keys() | {"min", "max"} >= value.keys():
+        return Exponential(given["exponential"])
+    if set(given) == set(LOGNORMAL):
+        variance = math.log(1 + (given["deviation"] / given["mean"]) ** 2)
+        middle = math.log(given["mean"]) - variance / 2
+        return Percentiles(((0.0, middle), (1.0, middle + math.sqrt(variance))), least, most)
+    points = sorted((percentile(name), math.log(seconds)) for name, seconds in given.items())
+    if len(points) < 2 or len(given) != len(value) - ("min" in value) - ("max" in value):
+        raise Invalid(f"is {value!r:.80}; give {DURATIONS}.")
+    if any(high < low for (_, low), (_, high) in pairwise(points)):
+        raise Invalid(f"is {value!r:.80}; a higher percentile cannot be shorter.")
+    return Percentiles(tuple(points), least, most)
+
+
+DURATIONS = (
+    "seconds, { exponential = MEAN }, { mean = …, deviation = … } for a lognormal one, or two percentiles or more: "
+    "{ p50 = 1.2, p90 = 4, p99 = 20 }, with min and max if you like"
+)
+
+
+def percentile(name: str) -> float:
+    """How many standard deviations `p95` is from the middle; `median` is p50."""
+    text = {"median": "p50"}.get(name, name)
+    try:
+        share = float(text.removeprefix("p")) / 100
+    except ValueError:
+        share = 0.0
+    if not text.startswith("p") or not 0 < share < 1:
+        raise Invalid(f"has {name!r}; give {DURATIONS}.")
+    return NormalDist().inv_cdf(share)
+
+
+def arrivals(value: Any) -> tuple[Arrivals, ...]:
+    return tuple(_arrival(each) for each in (value if isinstance(value, list) else [value]))
+
+
+def _arrival(value: Any) -> Arrivals:
+    if not isinstance(value, dict):
+        raise Invalid(f"is {value!r:.60}; give {ARRIVALS}.")
+    rest = dict(value)
+    during = windows.parse_all(time_windows(rest.pop("during"))) if "during" in rest else ()
+    names = set(rest)
+    if names == {"every"}:
+        return Every(number(above=True)(rest["every"]), during)
+    if names == {"by_hour"}:
+        rates = rest["by_hour"]
+        if not isinstance(rates, list) or len(rates) != 24:
+            raise Invalid("has by_hour without 24 numbers; give one for each hour of the day.")
+        return Poisson(tuple(number()(each) for each in rates), during)
+    if len(names) == 1 and names <= RATES.keys():
+        name = next(iter(names))
+        return Poisson((number()(rest[name]) * RATES[name],), during)
+    if {"burst", "at"} <= names <= {"burst", "at", "within"}:
+        return Burst(whole(1)(rest["burst"]), times(rest["at"]), number()(rest.get("within", 0)), during)
+    raise Invalid(f"is {value!r:.80}; give {ARRIVALS}.")
+
+
+ARRIVALS = (
+    "{ per_hour = 600 } for jobs that come by chance (also per_second, per_minute, per_day, or by_hour = [24 numbers]), "
+    '{ every = 10 }, or { burst = 500, at = ["09:00"], within = 60 }; each may have during = ["mon-fri 08:00-18:00"]'
+)
+
+SIMULATION: Mapping[str, Key] = {
+    "start": Key("a time", "When it begins; a Monday at midnight UTC unless said.", moment),
+    "days": Key("a number", "How long it goes on; a day unless said.", number(above=True, most=366)),
+    "hours": Key("a number", "The same in hours.", number(above=True, most=366 * 24)),
+    "zone": Key("a zone", "Of the hours and times of day in this file; UTC unless said.", zone),
+    "seed": Key("a whole number", "From which chance draws; 1 unless said.", whole(0)),
+    "lost_after": Key("seconds", "After which a worker that died is missed; 30 unless said.", number(above=True)),
+}
+QUEUE: Mapping[str, Key] = {
+    "throttle_limit": Key("a number", "As in `app.queue`; below 1 there is none. `limit` is the same.", number()),
+    "order": Key('`"priority"` or `"schedule"`', "As in `app.queue`.", one_of("priority", "schedule")),
+    "throttler": Key(
+        "a table",
+        '`{ kind = "rate", count = 100, per = 60, burst = 10 }`, `{ kind = "share", key = "region", shares = { eu = 40 } }` or '
+        '`{ kind = "per_key", key = "customer", limit = 5 }`.',
+        throttler,
+    ),
+}
+TYPE: Mapping[str, Key] = {
+    "queue": Key("a queue", "Where its jobs stand. Not needed where there is one queue.", lambda value: value),
+    "arrivals": Key("a table, or a list of them", f"When they come: {ARRIVALS}.", arrivals),
+    "duration": Key("seconds, or a table", f"How long an attempt takes: {DURATIONS}. 1 unless said.", duration),
+    "failure_rate": Key("a share", "How many attempts fail, from 0 to 1.", number(most=1.0)),
+    "keys": Key("a whole number", "Jobs have one of so many keys, by chance; 0 for none.", whole(0)),
+    "payload": Key(
+        "a table", "Values of arguments with their weights, for throttlers: `{ region = { eu = 3, us = 1 } }`.", payload
+    ),
+    "expires_after": Key("seconds", "From the enqueue to `expires`.", number(above=True)),
+    "timeout": Key('seconds, or `"none"`', "As in `@queue.job`.", or_none(number(above=True))),
+    "retries": Key('a whole number, or `"none"`', "As in `@queue.job`.", or_none(whole(0))),
+    "retry": Key(
+        "a table", '`{ kind = "fixed", seconds = 5 }`, `linear`, `exponential`, `adaptive` or `none`.', policy
+    ),
+    "priority": Key("a number", "As in `@queue.job`.", number(-math.inf)),
+    "throttle_factor": Key("a number", "As in `@queue.job`.", number()),
+    "time_windows": Key("a list of windows", "As in `@queue.job`.", time_windows),
+    "on_crash": Key('`"rerun"` or `"timeout"`', "As in `@queue.job`.", one_of(*CRASH_POLICIES)),
+    "max_crashes": Key('a whole number, or `"none"`', "As in `@queue.job`.", or_none(whole(1))),
+    "labels": Key("a list", "That a worker must have to run them.", labels),
+    "prefers": Key("a list", "Labels of workers that get them first.", labels),
+    "prefer_for": Key("seconds", "How long the others leave them to those.", number()),
+}
+WORKER: Mapping[str, Key] = {
+    "count": Key("a whole number", "How many there are that are alike; 1 unless said.", whole(0, MOST_WORKERS)),
+    "concurrency": Key("a whole number", "Slots of each; 100 unless said, as for a worker.", whole(1, 100_000)),
+    "queues": Key("a list of queues", "That they work on; all unless said.", texts),
+    "types": Key("a list of types", "That they run; all whose labels they have unless said.", texts),
+    "labels": Key("a list", "That they have.", labels),
+    "start": Key("times of day", "When they come, each day; unless said they are there from the beginning.", times),
+    "stop": Key("times of day", "When they leave in good order, each day.", times),
+    "grace": Key("seconds", "What is in hand then has to end; 10 unless said.", number()),
+    "crashes": Key("times of day", "When they die, each day.", times),
+    "crashes_every": Key("seconds", "Between crashes of one of them, on average.", number(above=True)),
+    "restart_after": Key('seconds, or `"none"`', "From a crash to the next start; 10 unless said.", or_none(number())),
+}
+SHORT = {"limit": "throttle_limit"}
+TABLES: Mapping[str, Mapping[str, Key]] = {"queues": QUEUE, "types": TYPE, "workers": WORKER}
+
+
+class WrongDescription(Invalid):
+    """A description that cannot be played; `problems` are all the reasons, each with its place."""
+
+    def __init__(self, where: str, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        told = " ".join(f"({at}) {text}" for at, text in enumerate(problems, 1))
+        super().__init__(
+            problems[0] if len(problems) == 1 else f"{where} cannot be played, for {len(problems)} reasons: {told}"
+        )
+
+
+class Described(Struct, frozen=True):
+    """What was written, and where."""
+
+    where: str
+    content: Mapping[str, Any]
+    text: str = ""
+    changes: tuple[tuple[str, Place], ...] = ()  # as they were written, and what each is about
+
+    def place(self, place: Place) -> tuple[int, str]:
+        """For people, and a number to sort by."""
+        for index, (written, about) in enumerate(self.changes):
+            if about[: len(place)] == place or place[: len(about)] == about:
+                return 1_000_000 + index, f"--set {written}"
+        if not self.text:
+            return 0, f"{self.where}: {'.'.join(place)}"
+        line = line_of(lines(self.text), place)
+        return line, f"{self.where}:{line}"
+
+
+def read(text: str, where: str) -> Described:
+    """What the file says; `WrongDescription` if it is not TOML."""
+    try:
+        return Described(where, tomllib.loads(text), text)
+    except tomllib.TOMLDecodeError as error:
+        raise WrongDescription(where, [f"{where}: is not TOML: {error}."]) from None
+
+
+def changed(described: Described, changes: Sequence[str]) -> Described:
+    """With changes over it, each a line of TOML; a value that is no TOML is a text."""
+    content: dict[str, Any] = _copied(described.content)
+    known = list(described.changes)
+    for written in changes:
+        change = _line(written)
+        _lay_over(content, change)
+        known.append((written, _place_of(change)))
+    return Described(described.where, content, described.text, tuple(known))
+
+
+def over(described: Described, content: Mapping[str, Any]) -> Described:
+    """What is written over what is known otherwise."""
+    under: dict[str, Any] = _copied(content)
+    _lay_over(under, described.content)
+    return Described(described.where, under, described.text, described.changes)
+
+
+def without(described: Described, table: str, names: Sequence[str]) -> Described:
+    content: dict[str, Any] = _copied(described.content)
+    for name in names:
+        if isinstance(content.get(table), dict):
+            content[table].pop(name, None)
+    return Described(described.where, content, described.text, described.changes)
+
+
+def _line(written: str) -> dict[str, Any]:
+    name, equals, value = written.partition("=")
+    for each in (value.strip(), msgspec.json.encode(value.strip()).decode()) if equals else ():
+        with contextlib.suppress(tomllib.TOMLDecodeError):
+            return tomllib.loads(f"{name} = {each}")
+    raise Invalid(
+        f"--set {written!r} is no change; write what and how, for example --set queues.mail.throttle_limit=20."
+    )
+
+
+def _copied(value: Any) -> Any:
+    return {name: _copied(each) for name, each in value.items()} if isinstance(value, Mapping) else value
+
+
+def _lay_over(content: dict[str, Any], change: Mapping[str, Any]) -> None:
+    for name, value in change.items():
+        name = SHORT.get(name, name) if SHORT.get(name) in content else name
+        if isinstance(value, dict) and isinstance(content.get(name), dict) and "kind" not in value:
+            _lay_over(content[name], value)
+        else:
+            content[name] = value
+
+
+def _place_of(change: Mapping[str, Any]) -> Place:
+    place: list[str] = []
+    while isinstance(change, Mapping) and len(change) == 1:
+        name, change = next(iter(change.items()))
+        place.append(name)
+    return tuple(place)
+
+
+def fleet(described: Described) -> Fleet:
+    """The fleet that is described; `WrongDescription` with everything that is wrong."""
+    reading = _Reading(described.content)
+    if reading.problems:
+        found = sorted((*described.place(place), told) for place, told in reading.problems)
+        raise WrongDescription(described.where, [f"{place}: {told}" for _, place, told in found])
+    return reading.fleet()
+
+
+class _Reading:
+    """Takes what was written apart and collects what is wrong with it."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self.problems: list[tuple[Place, str]] = []
+        self._unknown(content, (), ["simulation", *TABLES])
+        self._simulation = self._values(content.get("simulation", {}), ("simulation",), SIMULATION)
+        tables = {name: self._tables(content, name) for name in TABLES}
+        self._queues = {name: self._queue(name, values) for name, values in tables["queues"].items()}
+        self._types = {name: self._type(name, values) for name, values in tables["types"].items()}
+        self._workers = tuple(self._worker(name, values) for name, values in tables["workers"].items())
+
+    def fleet(self) -> Fleet:
+        given = dict(self._simulation)
+        seconds = given["hours"] * HOUR if "hours" in given else given.get("days", 1.0) * DAY
+        named = {name: given[name] for name in ("zone", "seed", "lost_after") if name in given}
+        return Fleet(
+            start=given.get("start", A_MONDAY),
+            seconds=seconds,
+            queues=tuple(self._queues.values()),
+            types={name: plan for name, plan in self._types.items() if plan is not None},
+            workers=self._workers,
+            **named,
+        )
+
+    def _tables(self, content: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:
+        found = content.get(name)
+        if not isinstance(found, dict) or not found:
+            self._wrong((name,), f"it has no {name}; write one as [{name}.NAME].")
+            return {}
+        return {each: self._values(table, (name, each), TABLES[name]) for each, table in found.items()}
+
+    def _values(self, table: Any, place: Place, known: Mapping[str, Key]) -> dict[str, Any]:
+        if not isinstance(table, dict):
+            self._wrong(place, f"`{'.'.join(place)}` is {table!r:.40}; give a table: [{'.'.join(place)}].")
+            return {}
+        short: Mapping[str, str] = SHORT if known is QUEUE else {}
+        self._unknown(table, place, [*known, *short])
+        found = {}
+        for name, value in table.items():
+            meant = str(short.get(name, name))
+            if meant in known:
+                try:
+                    found[meant] = known[meant].read(value)
+                except Invalid as error:
+                    self._wrong((*place, name), f"`{name}` {error}")
+        return found
+
+    def _unknown(self, table: Mapping[str, Any], place: Place, known: list[str]) -> None:
+        for name in table:
+            if name not in known:
+                hint = nearest(name, known) or f" Known are {', '.join(known)}."
+                self._wrong((*place, name), f"`{name}` is not a known key.{hint}")
+
+    def _queue(self, name: str, values: Mapping[str, Any]) -> QueueDeclared:
+        self._attempt(("queues", name), lambda: check_name(name, "Queue"))
+        order, limit = values.get("order", "priority"), values.get("throttle_limit", 0.0)
+        return QueueDeclared(name, f"simulation_{name}", order, limit, values.get("throttler"))
+
+    def _type(self, name: str, values: dict[str, Any]) -> TypePlan | None:
+        place = ("types", name)
+        self._attempt(place, lambda: check_job_type(name))
+        queue = values.get("queue", next(iter(self._queues)) if len(self._queues) == 1 else None)
+        if queue not in self._queues:
+            told = "it names no queue" if queue is None else f"`{queue}` is no queue of this file"
+            self._wrong((*place, "queue"), f"{told}.{nearest(str(queue), list(self._queues))}")
+            return None
+        row = _row(name, str(queue), values)
+        declared = self._queues[str(queue)]
+        self._attempt(place, lambda: throttle.check_factor(row.default_throttle_factor, declared.throttle_limit))
+        self._attempt(place, lambda: self._check_pools(row, declared, values.get("payload", {})))
+        template = self._attempt(place, lambda: new_job(row, "{}", {}))
+        if not isinstance(template, NewJob):
+            return None
+        names = ("arrivals", "duration", "failure_rate", "keys", "expires_after", "payload")
+        return TypePlan(row, template, **{each: values[each] for each in names if each in values})
+
+    def _check_pools(self, row: TypeRow, queue: QueueDeclared, weights: Mapping[str, Mapping[str, float]]) -> None:
+        """A job that its pool could never let start would be refused when it is enqueued."""
+        found = throttlers.decode(queue.throttler)
+        for value in weights.get(getattr(found, "key", ""), {None: 1.0}):
+            throttle.check_pool(found, throttlers.pool_of_value(found, value), row.default_throttle_factor)
+
+    def _worker(self, name: str, values: dict[str, Any]) -> WorkerPlan:
+        place = ("workers", name)
+        for key, known in (("queues", list(self._queues)), ("types", list(self._types))):
+            for each in values.get(key, ()):
+                if each not in known:
+                    self._wrong((*place, key), f"`{each}` is none of the {key} of this file.{nearest(each, known)}")
+        return WorkerPlan(name, **values)
+
+    def _attempt(self, place: Place, act: Callable[[], Any]) -> Any:
+        try:
+            return act()
+        except Invalid as error:
+            self._wrong(place, str(error))
+            return None
+
+    def _wrong(self, place: Place, told: str) -> None:
+        self.problems.append((place, told))
+
+
+def _row(name: str, queue: str, values: Mapping[str, Any]) -> TypeRow:
+    """The type as it would be registered."""
+    defaults = {
+        f"default_{each}": values[each]
+        for each in ("timeout", "priority", "throttle_factor", "time_windows", "retries")
+        if each in values
+    }
+    others = {
+        each: values[each] for each in ("on_crash", "max_crashes", "labels", "prefers", "prefer_for") if each in values
+    }
+    return TypeRow(
+        name,
+        queue,
+        **defaults,
+        **others,
+        timeout_named="timeout" in values,
+        retries_named="retries" in values,
+        retry=retry.encode(values.get("retry")),
+        has_handler=True,
+    )

@@ -1,0 +1,84 @@
+"""A stream lasts no longer than what its caller has shown."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import App
+from holdfast.clock import MovableClock
+from holdfast.web import gate, secret
+from holdfast.web.app import create
+from tests.web.conftest import token
+
+PATIENCE = 60.0
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "ASK_AGAIN", 0.05)
+
+
+def follow(app: App, headers: dict[str, str], path: str, then: Callable[[], Any]) -> list[dict[str, Any]]:
+    """Everything that is sent on a stream until it ends, with something done once it has begun."""
+
+    async def run() -> list[dict[str, Any]]:
+        asgi, sent, begun = create(app), [], asyncio.Event()
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "GET",
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "client": ("x", 1),
+            "headers": [(b"host", b"localhost"), *((name.encode(), text.encode()) for name, text in headers.items())],
+        }
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+            if message["type"] == "http.response.body":
+                begun.set()
+
+        async def receive() -> Any:
+            await asyncio.Event().wait()
+
+        answering = asyncio.create_task(asgi(scope, receive, send))  # type: ignore[arg-type]
+        await asyncio.wait_for(begun.wait(), PATIENCE)
+        await asyncio.to_thread(then)
+        await asyncio.wait_for(answering, PATIENCE)
+        return sent
+
+    return asyncio.run(run())
+
+
+def ended_in_order(sent: list[dict[str, Any]]) -> bool:
+    return sent[0]["status"] == 200 and sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+@pytest.mark.parametrize("path", ["/api/v1/events", "/api/v1/jobs/{job}/events"])
+def test_a_stream_ends_when_its_token_is_revoked(shop: App, path: str) -> None:
+    job = shop.enqueue("mail", "send", {"to": "a"})
+    headers = {"authorization": f"Bearer {token(shop)}"}
+    sent = follow(shop, headers, path.format(job=job.id), lambda: shop.store.revoke_token("tests", "tests"))
+    assert ended_in_order(sent)
+
+
+def test_a_stream_ends_when_its_token_expires(shop: App, clock: MovableClock) -> None:
+    headers = {"authorization": f"Bearer {token(shop, lasts=timedelta(hours=1))}"}
+    assert ended_in_order(follow(shop, headers, "/api/v1/events", lambda: clock.advance(3600)))
+
+
+def test_a_stream_ends_when_its_browser_logs_out(shop: App) -> None:
+    session = secret.new()
+    shop.store.add_token(
+        "browser", secret.hashed(session), kind="session", scope="admin", lasts=timedelta(days=1), actor="tests"
+    )
+    headers = {"cookie": f"holdfast_session={session}"}
+    sent = follow(shop, headers, "/api/v1/events", lambda: shop.store.log_out(secret.hashed(session)))
+    assert ended_in_order(sent)
