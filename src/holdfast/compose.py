@@ -1,8 +1,9 @@
 """Declaring workflows, submitting them, and their runs as values that can be asked again."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
@@ -30,7 +31,6 @@ from holdfast.workflows.states import STEP_STATES, WORKFLOW_STATES, StepState, T
 from holdfast.workflows.task import Published, Task, TaskContext
 
 LOT = 500  # items stored at a time
-QUICK = 0.005  # seconds in which a quick iterator gives so many
 WHILE_HELD = 60.0  # seconds after which a submission that is held is tried again
 
 
@@ -261,8 +261,7 @@ def called_with_task(
 
         async def task(context: TaskContext) -> Any:
             if context.makes_items and items is not None:
-                # It is a plain function, and may block.
-                return items.make(context) if items.quick else await apart(items.make, context)
+                return await items.make_on_loop(context)
             made = Task(context, steps)
             return with_effects(made, await function(made))
 
@@ -294,36 +293,50 @@ class Items:
         self._app = app
         self._function = function
         self._resumes = "cursor" in inspect.signature(function).parameters
-        self.quick = False  # the last ones were given at once: the event loop may wait for the next
         self._open: dict[
             tuple[int, str], tuple[Iterator[Any], int]
         ] = {}  # iterators to go on with, and how far they are
 
     def make(self, context: TaskContext) -> int:
         """As many tasks as may be undone; how many were made. The rest is another job's, when there is room."""
+        making = self._making(context)
+        asked = next(making)
+        while not isinstance(asked, int):
+            asked = making.send(asked())
+        return asked
+
+    async def make_on_loop(self, context: TaskContext) -> int:
+        """The same; the user's code, which may block, is called beside the event loop."""
+        making = self._making(context)
+        asked = next(making)
+        while not isinstance(asked, int):
+            asked = making.send(await apart(asked))
+        return asked
+
+    def _making(self, context: TaskContext) -> Generator[Callable[[], Any] | int, Any, None]:
+        """Asks for calls of the user's code, which gives the iterator and its items; how many were made at its end."""
         place, produced, room = (context.run, context.step), context.produced, context.room
         iterator, at = self._open.pop(place, (None, -1))
         if iterator is None or at != produced:
-            iterator = self._begun(context)
+            iterator = yield partial(self._begun, context)
         made = 0
         while room > 0:
-            began = monotonic()
-            lot = list(islice(iterator, min(LOT, room)))
-            self.quick = monotonic() - began < QUICK
+            lot = yield partial(taken, iterator, min(LOT, room))
             last = len(lot) < min(LOT, room)
             items, cursor = functions.pairs(lot, context.step) if self._resumes else (lot, None)
             written = [as_json(item, f"item {at} of step `{context.step}`") for at, item in enumerate(items, produced)]
             payloads.dump(cursor, what="the cursor")
             left = self._app.store.add_items(context.run, context.step, produced, written, cursor, last)
             if left is None:
-                return made  # somebody else has made them
+                break  # somebody else has made them
             produced, made, room = produced + len(lot), made + len(lot), left
             if last:
-                return made
-        self._open[place] = iterator, produced
-        while len(self._open) > MOST_OPEN:
-            self._open.pop(next(iter(self._open)))
-        return made
+                break
+        else:
+            self._open[place] = iterator, produced
+            while len(self._open) > MOST_OPEN:
+                self._open.pop(next(iter(self._open)))
+        yield made
 
     def _begun(self, context: TaskContext) -> Iterator[Any]:
         """From the cursor on; or from the start, past what was made before."""
@@ -336,6 +349,10 @@ class Items:
 
 
 MOST_OPEN = 100
+
+
+def taken(iterator: Iterator[Any], most: int) -> list[Any]:
+    return list(islice(iterator, most))
 
 
 def as_json(item: Any, what: str) -> msgspec.Raw:
