@@ -60,7 +60,8 @@ from holdfast.version import VERSION
 from holdfast.worker.around import Around, check_around, traced, wrapped
 from holdfast.worker.handler import LEVELS, Handler
 from holdfast.worker.settings import Chore, WorkerSettings
-from holdfast.workflows.definition import NAME, Definition, nearest, problems
+from holdfast.workflows.definition import Definition, is_name, nearest, problems
+from holdfast.workflows.functions import table
 from holdfast.workflows.partition import Items
 
 logger = logging.getLogger("holdfast.worker")
@@ -314,7 +315,7 @@ class App:
             raise Conflict(f"Workflow `{name}` is declared twice in this app. Give one of them another name.")
         definition = Definition(
             name=name,
-            params=dict(params or {}),
+            params=table(params, f"workflow {name!r}: params"),
             priority=number(priority, f"workflow {name!r}: priority"),
             unique_alive=unique_alive,
             fail_fast=fail_fast,
@@ -323,8 +324,8 @@ class App:
             version=version,
             secrets=(secrets,) if isinstance(secrets, str) else tuple(secrets),
         )
-        if not NAME.fullmatch(name):
-            raise Invalid(f"Workflow name {name!r}: use letters, digits, _ and -, at most 200.")
+        if not is_name(name):
+            raise Invalid(f"Workflow name {name!r:.60}: use letters, digits, _ and -, at most 200.")
         made = self._workflows[name] = Workflow(self, definition)
         return made
 

@@ -71,6 +71,7 @@ def test_a_wrong_value_of_a_workflow_is_named(facts: dict[str, Any], place: str)
         {"after": (7,)},
         {"phase": -1},
         {"phase": 1.5},
+        {"phase": 2**31},
         {"phase": None},
         {"can_fail": 0},
         {"can_ignore": "yes"},

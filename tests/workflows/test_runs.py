@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Conflict, Failed, Invalid, NotFound
+from holdfast import WAIT, App, Conflict, Failed, Invalid, NotFound
 from holdfast.clock import MovableClock
 from holdfast.compose import Run, Workflow
 from holdfast.stores.contract import Store, Submission
@@ -157,6 +157,82 @@ def test_a_workflow_that_is_unique_alive_has_one_living_run(app: Make) -> None:
     assert all("living run" in text for text in refused)
     own.run_until_idle()
     assert same.submit("b0").state == "UNDONE"  # a trigger that was refused is not used up
+
+
+@pytest.mark.claim("F14")
+def test_of_many_that_come_at_once_one_lives(app: Make) -> None:
+    """None of them finds a living one at first."""
+    apps = [app() for _ in range(4)]
+    workflows = [each.workflow("w", unique_alive=True) for each in apps]
+    for own, workflow in zip(apps, workflows, strict=True):
+        workflow.step(name="only")(lambda task: None)
+        own.store.queues()
+    begin, found = threading.Barrier(4), list[Any]()
+
+    def submit(number: int) -> None:
+        begin.wait()
+        try:
+            found.append(workflows[number].submit(f"t{number}"))
+        except Conflict as refused:
+            found.append(str(refused))
+
+    threads = [threading.Thread(target=submit, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    refused = [each for each in found if isinstance(each, str)]
+    assert (len(found), len(refused)) == (4, 3)
+    assert all("has a living run" in text for text in refused), refused
+
+
+@pytest.mark.claim("F14", "F16")
+def test_a_run_is_not_retried_beside_a_living_one(app: Make) -> None:
+    own, broken = app(), [True]
+    workflow = own.workflow("w", unique_alive=True)
+
+    @workflow.step(retries=0)
+    def only(task: Any) -> None:
+        if broken[0]:
+            raise ValueError("broken")
+
+    first = workflow.submit("first")
+    own.run_until_idle()
+    broken[0] = False
+    second = workflow.submit("second")
+    with pytest.raises(Conflict, match=r"has a living run \(trigger `second`\) and allows only one"):
+        first.retry()
+    assert first.refresh().state == "ERROR"
+    own.run_until_idle()
+    assert second.refresh().state == "SUCCESS"
+    first.retry()
+    own.run_until_idle()
+    assert first.refresh().state == "SUCCESS"
+
+
+@pytest.mark.claim("F14")
+def test_code_that_allows_only_one_living_run_counts_those_of_code_that_did_not(app: Make) -> None:
+    own, newer = app(), app()
+    own.workflow("w").step(name="only")(lambda task: None)
+    newer.workflow("w", unique_alive=True).step(name="only")(lambda task: None)
+    own.workflows["w"].submit("first")
+    with pytest.raises(Conflict, match="has a living run"):
+        newer.workflows["w"].submit("second")
+
+
+@pytest.mark.claim("F14", "W6")
+def test_a_firing_beside_a_living_run_fails_at_once_and_says_why(app: Make, clock: MovableClock) -> None:
+    own = app()
+    workflow = own.workflow("w", unique_alive=True)
+    workflow.step(name="only")(lambda task: WAIT)
+    own.schedule("hourly", workflow=workflow, every=3600)
+    own.run_until_idle()
+    for _ in range(2):
+        clock.advance(3600)
+        own.run_until_idle()
+    jobs = own.find(job_type="submit.w")
+    assert [(job.outcome, job.attempt) for job in jobs] == [("failed", 1), ("success", 1)]
+    assert "has a living run" in str(jobs[0].error)
 
 
 @pytest.mark.claim("F12")

@@ -410,6 +410,8 @@ class Playing:
             place.worker = VirtualWorker(self.store, place, self.now, self.clock)
             place.group.seen.clear()
             self._meet()
+            if self._missing:
+                self._sweep_after(0.0)
 
     def _stop(self, place: Place) -> None:
         """No new jobs; what is in hand has the grace period to end."""

@@ -453,7 +453,7 @@ class News(Enum):
 
     ANYTHING = "anything"
     JOBS = "jobs"  # became due
-    ABORT = "abort"  # somebody wants a held job to end
+    ABORT = "abort"  # somebody wants a job in a worker's hand to end, or holds it
     QUEUES = "queues"  # one was paused, resumed or given a limit
     SCHEDULES = "schedules"  # one was added, changed or removed
 
@@ -677,7 +677,9 @@ class Store(Protocol):
 
     def lock_path(self) -> str | None: ...
 
-    def changed(self) -> bool: ...
+    hears_itself: bool
+
+    def changed(self, waited: bool = False) -> bool: ...
 
     def another(self, patience: float | None = None) -> "Store": ...
 

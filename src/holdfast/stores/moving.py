@@ -125,9 +125,10 @@ class Move:
             raise NotFound(
                 f"Instance `{self.source.instance}` in {self.source.told} is not being moved. There is nothing to abandon."
             )
-        if arriving is not None and arriving.mark == leaving.mark and arriving.stage != "arriving":
+        opened = arriving is not None and arriving.mark == leaving.mark and arriving.stage != "arriving"
+        if opened or leaving.stage == "moved":
             raise Conflict(
-                f"Instance `{self.source.instance}` is open in {self.target.told} and may have been written to. It is moved: use it there."
+                f"Instance `{self.source.instance}` is open in {leaving.other} and may have been written to. It is moved: use it there."
             )
         if arriving is None or arriving.mark != leaving.mark:
             self._refuse_other_target(leaving)

@@ -68,7 +68,7 @@ class SqliteStore(SqlStore):
         shared = self.connection if self.connection.in_memory else None
         store = SqliteStore(self.path, self.instance, self.clock, patience, shared)
         store.listeners, store.takers, store.source = self.listeners, self.takers, self.source
-        store.throttlers = self.throttlers
+        store.throttlers, store._filled = self.throttlers, self._filled
         return store
 
     def close(self) -> None:
@@ -255,14 +255,16 @@ class SqliteStore(SqlStore):
     def lock_path(self) -> str | None:
         return None if self.connection.in_memory else f"{os.path.abspath(self.path)}-worker-{secrets.token_hex(6)}"
 
-    def changed(self) -> bool:
+    hears_itself = True
+
+    def changed(self, waited: bool = False) -> bool:
         """Somebody else committed since the last look."""
         if self.connection.in_memory:
             return True
         with self.connection.lock:
             seen = self._data_version
             self._data_version = self._ask_data_version()
-            if self._data_version == seen:
+            if self._data_version == seen and not waited:
                 # The news of a write comes before its commit is to be seen: wait for the writer, then ask again.
                 with self.connection.transaction(write=True):
                     pass

@@ -32,6 +32,8 @@ class SqliteSide(Side):
         return isinstance(other, SqliteSide) and os.path.samefile(self.store.path, other.store.path)
 
     def take(self) -> None:
+        if self._lock_file is not None:
+            return
         path = f"{self.store.path}-move"
         found = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -41,8 +43,9 @@ class SqliteSide(Side):
             raise clash(self.instance) from None
         if not os.path.exists(path) or os.stat(path).st_ino != os.fstat(found).st_ino:
             os.close(found)  # whoever had it has just removed it
-            return self.take()
-        self._lock_file = found
+            self.take()
+        else:
+            self._lock_file = found
 
     def close(self) -> None:
         if self._lock_file is not None:

@@ -22,8 +22,12 @@ values (:workflow, :trigger, :definition, :params, :step_params, :ignore, :prior
 -- name: add_step
 insert into {step} (run, name, position, partition) values (:run, :name, :position, :partition);
 
+-- name: lock_living
+-- Who makes a run of a workflow that allows only one living run has that to itself until it commits.
+select pg_advisory_xact_lock(4802, hashtext('{run}' || :workflow));
+
 -- name: living_run
-select id, trigger from {run} where workflow = :workflow and unique_alive and state in ('UNDONE', 'STUCK');
+select id, trigger from {run} where workflow = :workflow and state in ('UNDONE', 'STUCK') limit 1;
 
 -- name: run
 select * from {run} where id = :id;

@@ -22,8 +22,12 @@ values (:workflow, :trigger, :definition, :params, :step_params, :ignore, :prior
 -- name: add_step
 insert into {step} (run, name, position, partition) values (:run, :name, :position, :partition);
 
+-- name: lock_living
+-- Differs from PostgreSQL: a write transaction has the whole database.
+select :workflow as workflow;
+
 -- name: living_run
-select id, trigger from {run} where workflow = :workflow and unique_alive and state in ('UNDONE', 'STUCK');
+select id, trigger from {run} where workflow = :workflow and state in ('UNDONE', 'STUCK') limit 1;
 
 -- name: run
 select * from {run} where id = :id;
