@@ -15,6 +15,10 @@ from tests.web.conftest import ADDRESS, Client, token
 EXAMPLES = {"sqlite": 8, "postgres": 4}  # of each operation; `make faults` sends more
 SEED = 20261116
 STREAMS = "/events"  # never ends
+FILES = {
+    "/api/v1/builds/{build_id}/log": "text/plain",
+    "/api/v1/builds/{build_id}/outputs/{name}": "application/octet-stream",
+}
 CHECKS = [
     checks.not_a_server_error,
     checks.status_code_conformance,
@@ -40,6 +44,8 @@ def test_every_operation_is_described(client: Client) -> None:
         for status, response in operation["responses"].items():
             if status >= "400":
                 assert "application/problem+json" in response["content"], (method, path, status)
+            elif path in FILES:
+                assert list(response["content"]) == [FILES[path]]
             elif status not in ("204",) and not path.endswith(STREAMS):
                 assert response["content"]["application/json"]["schema"], (method, path, status)
     assert len({operation["operationId"] for _, _, operation in found}) == len(found)
@@ -50,8 +56,10 @@ def test_every_operation_is_described(client: Client) -> None:
 def test_bodies_and_answers_have_examples(client: Client) -> None:
     document = client.get("/api/v1/openapi.json").json()
     schemas = document["components"]["schemas"]
-    assert any("examples" in field or "example" in field for field in schemas["NewJobBody"]["properties"].values())
-    assert any("examples" in field or "example" in field for field in schemas["JobShape"]["properties"].values())
+    shown = [name for name in schemas if name.endswith("Body")] + ["JobShape", "RunShape", "BuildShape", "Problem"]
+    assert len(shown) > 8
+    for name in shown:
+        assert any("examples" in field for field in schemas[name]["properties"].values()), name
 
 
 def test_nothing_that_is_sent_breaks_the_server_or_the_document(shop: App, url: str) -> None:
