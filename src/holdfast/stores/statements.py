@@ -140,8 +140,8 @@ class Statements(ABC):
         """False only if it is certain that nobody else wrote since the last time it was asked."""
         return True
 
-    def tidy(self) -> str | None:
-        """What the database needs from time to time; a sentence if something is wrong."""
+    def tidy(self, thorough: bool = True) -> str | None:
+        """What the database needs from time to time (`thorough`), or just a look; a sentence if something is wrong."""
         return None
 
 
