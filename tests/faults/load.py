@@ -23,9 +23,9 @@ ENDED = "select coalesce(sum(cardinality(ids)), 0) as count from {ended}"
 class Load(threading.Thread):
     """Enqueues as long as it may, and goes on after every error. `url` is where counting goes, whatever is broken."""
 
-    def __init__(self, app: App, url: str) -> None:
+    def __init__(self, app: App, url: str, pause: float) -> None:
         super().__init__(daemon=True)
-        self.app, self.url = app, url
+        self.app, self.url, self.pause = app, url, pause
         self.accepted: list[int] = []
         self.refused = 0
         self.done = 0
@@ -42,6 +42,7 @@ class Load(threading.Thread):
                 continue
             try:
                 self.accepted += [job.id for job in quick.enqueue_many([{"i": i} for i in range(BATCH)])]
+                self._ends.wait(self.pause)
             except HoldfastError:
                 self.refused += 1
                 self._ends.wait(0.02)
@@ -87,9 +88,12 @@ class Load(threading.Thread):
 
 
 @contextmanager
-def load(app: App, url: str, fault: Fault) -> Iterator[Load]:
-    """Jobs all the time. At the end everything accepted has succeeded, nobody was called lost, all invariants hold."""
-    jobs = Load(app, url)
+def load(app: App, url: str, fault: Fault, full: bool = True) -> Iterator[Load]:
+    """Jobs all the time, as many as can be or (not `full`) some.
+
+    At the end everything accepted has succeeded, nobody was called lost, all invariants hold.
+    """
+    jobs = Load(app, url, 0.0 if full else 0.1)
     jobs.start()
     try:
         until(lambda: jobs.count() > BATCH, what="the load has begun")
