@@ -11,6 +11,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 EXTRAS := dev
 
+# Tests start hundreds of processes; without bytecode each of them would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help run tour test faults browser check docs claims sim bench bench-peers format clean
 .DEFAULT_GOAL := help
 

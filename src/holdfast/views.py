@@ -332,7 +332,7 @@ def _plain(value: Any) -> Any:
 def run(row: Any) -> Shape:
     """A run of a workflow with its steps."""
     steps = {each.counts.name: run_step(each) for each in row.steps}
-    return _shape(row, RUN) | {"holds": [hold(each) for each in row.holds], "steps": steps}
+    return _shape(row, RUN, params="shown_params") | {"holds": [hold(each) for each in row.holds], "steps": steps}
 
 
 def step_explanation(value: Struct) -> Shape:

@@ -102,3 +102,45 @@ def test_a_secret_that_is_no_argument_is_refused(shop: App) -> None:
 
         @shop.queue("mail").job(secrets=("passwort",))
         def other(password: str) -> Any: ...
+
+
+def test_secret_params_of_a_workflow_are_shown_to_nobody(shop: App, client: Client) -> None:
+    bank = shop.workflow("bank", params={"password": "", "user": "ada"}, secrets=["password"])
+    seen = []
+
+    @bank.step(retries=0)
+    def log_in(task: Any) -> None:
+        seen.append(task.params["password"])
+        task.publish(password=task.params["password"])
+        current_job().log(f"{task.params['user']} has {task.params['password']}")
+        raise RuntimeError(f"{task.params['password']} is wrong")
+
+    shop.schedule("daily", every=86400, workflow=bank, request={"params": {"password": PASSWORD}})
+    answer = client.post("/api/v1/workflows/bank", json={"trigger": "monday", "params": {"password": PASSWORD}})
+    assert answer.json()["params"]["password"] == "[secret]"
+    shop.run_until_idle()
+    fired = client.post("/api/v1/schedules/daily/fire")
+    shop.run_until_idle()
+    task = client.get("/api/v1/workflows/bank/monday/steps/log_in/tasks").json()["items"][0]["id"]
+    paths = (
+        *("workflows/bank/monday", "workflows", "schedules", "jobs", f"jobs/{fired.json()['id']}", "events"),
+        *(f"jobs/{task}{path}" for path in ("", "/attempts", "/log", "/events")),
+    )
+    said = [answer.text, fired.text, *(client.get(f"/api/v1/{path}").text for path in paths if path != "events")]
+    said += [
+        client.get(path, headers={"Accept": "text/html"}).text for path in ("/workflows/bank/monday", "/schedules")
+    ]
+    assert [text for text in said if PASSWORD in text] == []
+    assert seen == [PASSWORD] * 2
+    assert "ada has [secret]" in client.get(f"/api/v1/jobs/{task}/log").text
+    assert shop.workflow_run("bank", "monday").params["password"] == PASSWORD
+
+
+def test_secrets_of_a_workflow_are_names(shop: App) -> None:
+    wrong = shop.workflow("wrong", secrets=[7])  # type: ignore[list-item]
+
+    @wrong.step()
+    def one(task: Any) -> None: ...
+
+    with pytest.raises(Invalid, match="secrets"):
+        wrong.submit("monday")

@@ -20,7 +20,11 @@ def redacted(payload: Mapping[str, Any], names: Collection[str]) -> dict[str, An
 
 def values_in(payload: str, names: Collection[str]) -> tuple[str, ...]:
     """The texts to take out of whatever the job says, the longest first."""
-    found = msgspec.json.decode(payload)
+    return values_of(msgspec.json.decode(payload), names)
+
+
+def values_of(found: Mapping[str, Any], names: Collection[str]) -> tuple[str, ...]:
+    """The same of arguments that are read already."""
     texts = {text for name in names for text in _texts(found.get(name)) if len(text) >= SHORTEST}
     return tuple(sorted(texts, key=len, reverse=True))
 

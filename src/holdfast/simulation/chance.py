@@ -159,10 +159,10 @@ def crashes(fleet: Fleet, plan: WorkerPlan, index: int) -> list[int]:
 
 
 def is_there(fleet: Fleet, plan: WorkerPlan) -> bool:
-    """Whether such workers are there at the beginning: if the last of their times before it is one of coming."""
+    """Whether such workers are there at the beginning: if the last of their times before it, yesterday's too, is one of coming."""
     if not plan.start:
         return True
     now = fleet.start.astimezone(ZoneInfo(fleet.zone)).time()
     times = sorted([(each, True) for each in plan.start] + [(each, False) for each in plan.stop])
     before = [there for each, there in times if each <= now]
-    return before[-1] if before else times[-1][1]
+    return before[-1] if before else bool(plan.stop) and times[-1][1]

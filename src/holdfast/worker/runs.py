@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from holdfast.jobs.secrets import values_of
 from holdfast.stores.contract import Claimed, StepOfRun
 from holdfast.workflows.partition import pack_of, shard_of
 from holdfast.workflows.task import TaskContext
@@ -30,7 +31,7 @@ class RunMemory:
             self._known.popitem(last=False)
 
     def payload_of(self, call: Claimed) -> str:
-        """The arguments of the handler, as JSON."""
+        """The arguments of the handler, as JSON; what must not be told of them is noted at the call."""
         assert call.run is not None
         told = decode_told(call.payload)
         name, task = call.job_type.partition(".")[2], (call.job_key or "").rpartition(":")[2]
@@ -53,6 +54,8 @@ class RunMemory:
                 pack=pack_of(partition, index),
                 item=told.get("item"),
             )
+        if step.secrets:
+            call.hidden = values_of(step.params, step.secrets)
         return encode({"context": structs.replace(context, name=task)}).decode()
 
     def _of_step(self, run: int, step: str, publication: int) -> StepOfRun:

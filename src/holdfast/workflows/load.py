@@ -17,7 +17,7 @@ from holdfast.workflows.definition import Definition, Finding, StepDefinition
 from holdfast.workflows.partition import Items, Packs, Partition, Shards, Simple
 from holdfast.workflows.written import Fields, Table, as_text, packs, policy, several
 
-WORKFLOW = ("name", "params", "priority", "unique_alive", "fail_fast", "queue", "duration")
+WORKFLOW = ("name", "params", "priority", "unique_alive", "fail_fast", "queue", "duration", "secrets")
 STEP = (
     *("phase", "can_fail", "can_ignore", "archive", "effort", "params", "max_undone"),
     *("priority", "queue", "prefer_for", "handler", "duration"),

@@ -51,6 +51,8 @@ class Connection:
             database = apsw.Connection(self.path, statementcachesize=200)
             # SQLite's own waits grow to 100 ms, and a busy worker leaves gaps of less than one.
             database.set_busy_timeout(0)
+            # Else a statement with `limit ?` is planned anew whenever it is run, for the number that is bound to it.
+            database.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
             self._configure(database)
         except apsw.Error as error:
             raise self.unavailable(error) from error

@@ -6,7 +6,7 @@ past them, neither a process that has been partitioned away nor plain SQL.
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.stores import queryfile
@@ -32,6 +32,8 @@ class SqliteSide(Side):
         return isinstance(other, SqliteSide) and os.path.samefile(self.store.path, other.store.path)
 
     def take(self) -> None:
+        if self._lock_file is not None:
+            return
         path = f"{self.store.path}-move"
         found = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -41,8 +43,9 @@ class SqliteSide(Side):
             raise clash(self.instance) from None
         if not os.path.exists(path) or os.stat(path).st_ino != os.fstat(found).st_ino:
             os.close(found)  # whoever had it has just removed it
-            return self.take()
-        self._lock_file = found
+            self.take()
+        else:
+            self._lock_file = found
 
     def close(self) -> None:
         if self._lock_file is not None:
@@ -55,7 +58,7 @@ class SqliteSide(Side):
             cursor = self.store.connection.database.cursor()
             return list(cursor.execute(self._text("read_range", table), {"after": after, "upto": upto}))
 
-    def read_all(self, table: Table) -> Iterator[Row]:
+    def read_all(self, table: Table) -> Generator[Row, None, None]:
         with self.store.work(write=False):
             yield from self.store.connection.database.cursor().execute(self._text("read_all", table))
 

@@ -1,0 +1,79 @@
+"""Two databases of different kinds, there and back, and an app that has something of everything in the first."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from holdfast import App
+from holdfast.clock import MovableClock
+from holdfast.stores.moving import Move, open_side
+from tests.moving.shop import make_shop
+from tests.raw_sql import RawSql
+
+
+class Way(Struct, frozen=True):
+    """Where an instance is, and where it is to go."""
+
+    source: str
+    target: str
+    instance: str
+
+
+@pytest.fixture(params=["to postgres", "to sqlite"])
+def way(request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str, instance: str) -> Way:
+    file = f"sqlite:///{tmp_path}/jobs.db"
+    sides = (file, postgres_url) if request.param == "to postgres" else (postgres_url, file)
+    return Way(*sides, instance)
+
+
+@pytest.fixture
+def shop(way: Way, clock: MovableClock) -> Iterator[App]:
+    """An app in the source, opened before anybody thinks of moving."""
+    with make_shop(way.source, way.instance, clock) as app:
+        app.store.queues()
+        yield app
+
+
+@pytest.fixture
+def branch(way: Way, clock: MovableClock) -> Iterator[App]:
+    """The same app in the target; it connects when it is first used."""
+    with make_shop(way.target, way.instance, clock) as app:
+        yield app
+
+
+@pytest.fixture
+def moving(way: Way, clock: MovableClock) -> Iterator[Callable[..., Move]]:
+    """Makes moves; each is a program of its own."""
+    opened: list[Any] = []
+
+    def make(grace: float = 0.0, source: str = way.source, target: str = way.target) -> Move:
+        while opened:
+            opened.pop().close()
+        for url in (source, target):
+            opened.append(open_side(url, way.instance, clock))
+        return Move(*opened, grace)
+
+    yield make
+    for side in opened:
+        side.close()
+
+
+@pytest.fixture
+def here(way: Way, shop: App) -> Iterator[RawSql]:
+    """Plain SQL in the source."""
+    sql = RawSql(way.source, way.instance)
+    yield sql
+    sql.close()
+
+
+@pytest.fixture
+def there(way: Way) -> Iterator[RawSql]:
+    """Plain SQL in the target."""
+    if way.target.startswith("sqlite"):
+        open_side(way.target, way.instance, MovableClock()).close()  # makes the file
+    sql = RawSql(way.target, way.instance)
+    yield sql
+    sql.close()

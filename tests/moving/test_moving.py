@@ -1,0 +1,488 @@
+"""M1 to M4: a living instance goes to another database, whole, and goes on there as if nothing had been."""
+
+import itertools
+import json
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import apsw
+import psycopg
+import pytest
+
+from holdfast import App, Conflict, Invalid, NotFound, Unavailable
+from holdfast.clock import Clock, MovableClock, microseconds
+from holdfast.stores.copying import NOT_COPIED, Mark
+from holdfast.stores.moving import PLAN, Move, Step, next_step
+from holdfast.stores.open import open_store
+from tests.by_hand import WorkerByHand
+from tests.invariants import check_invariants, final_rows
+from tests.moving.conftest import Way
+from tests.moving.shop import HOUR, fill
+from tests.raw_sql import SLOT, RawSql
+
+Moving = Callable[..., Move]
+TABLES = {
+    False: "select name from sqlite_master where type = 'table' and substr(name, 1, length(:like)) = :like",
+    True: "select relname as name from pg_class where relkind in ('r', 'p') and starts_with(relname, :like)",
+}
+NOTHING_THERE = ("leaving", "abort", "undecided", "aside", "parked", "held", "_quota")  # of what the shop has
+
+
+def nothing() -> None: ...
+
+
+def contents(sql: RawSql) -> dict[str, list[dict[str, Any]]]:
+    """Every table of an instance, by plain SQL, with values in a form of their own."""
+    found = {row["name"] for row in sql(TABLES[sql.postgres], like=f"{sql.instance}_")} - {f"{sql.instance}__move"}
+    names = sorted(name for name in found if not any(letter.isdigit() for letter in name))
+    held = {}
+    for name in names:
+        rows = [{key: plain(value) for key, value in row.items()} for row in sql(f'select * from "{name}"')]
+        held[name.removeprefix(sql.instance)] = sorted(rows, key=lambda row: json.dumps(row, sort_keys=True))
+    held["__job"] = sorted((row for row in held.pop("__job", [])), key=lambda row: row["id"])
+    held.pop("__sequence", None)
+    return held
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return microseconds(value)
+    if isinstance(value, list):
+        return json.dumps(value, separators=(",", ":"))
+    return int(value) if isinstance(value, bool) else value
+
+
+def in_microseconds(held: dict[str, list[dict[str, Any]]], postgres: bool) -> list[tuple[Any, ...]]:
+    """The line: on PostgreSQL its times are seconds."""
+    orders = {row["name"]: row["claim_order"] for row in held["__queue"]}
+    found = []
+    for row in held.pop("__ready"):
+        name = "major" if orders[row["queue"]] == "schedule" else "minor"
+        row[name] = round(row[name] * 1_000_000) if postgres else row[name]
+        found.append(tuple(sorted(row.items())))
+    return sorted(found)
+
+
+@pytest.mark.claim("M1")
+def test_everything_is_there_and_goes_on(
+    way: Way, shop: App, branch: App, here: RawSql, there: RawSql, clock: MovableClock, moving: Moving
+) -> None:
+    filled = fill(shop, here, clock)
+    finals = {
+        job_id: {key: plain(value) for key, value in row.items()}
+        for job_id, row in final_rows(way.source, way.instance).items()
+    }
+    before = contents(here)
+    empty = [
+        name for name, rows in before.items() if not rows and name.removeprefix("__") not in (*NOTHING_THERE, "job")
+    ]
+    assert not empty, "the shop should have something of everything"
+    histories = {job_id: (shop.get(job_id).history(), shop.get(job_id).attempts()) for job_id in finals}
+    last = max(job.id for job in shop.find(limit=1000))
+
+    moved = moving().run()
+
+    after = contents(there)
+    for sql, held in ((here, before), (there, after)):
+        held.pop("__job")  # all queues' tables together
+        held["ready"] = in_microseconds(held, sql.postgres)
+        for row in held["__worker"]:  # all are gone
+            row.pop("gone_time"), row.pop("gone")
+    assert after == before
+    assert moved.jobs == len(shop.find(limit=1000, archive=True))
+    assert moved.copied >= sum(moved.tables.values())
+    check_invariants(way.target, way.instance, accepted=finals)
+    assert {job_id: (branch.get(job_id).history(), branch.get(job_id).attempts()) for job_id in finals} == histories
+    assert branch.job_types["call"].enqueue(number=1).id > last
+    ends_well(branch, filled, clock)
+    check_invariants(way.target, way.instance, accepted=finals)
+
+
+def ends_well(app: App, filled: Any, clock: MovableClock) -> None:
+    """What was on its way in the source arrives in the target."""
+    app.resume("mail")
+    fired = app.store.schedules()[0].count
+    app.complete("ask", "q1", result="because")
+    app.run_until_idle()
+    clock.advance(HOUR)
+    app.run_until_idle()
+    assert app.get(filled.asked.id).result == "they say because"
+    assert app.get(filled.early.id).result == "they say soon"
+    assert {app.get(job.id).outcome for job in (*filled.queued, filled.later)} == {"success"}
+    assert app.workflow_run("report", "new").state == "SUCCESS"
+    assert app.store.schedules()[0].count == fired + 1
+    assert [queue.set_limit for queue in app.store.queues() if queue.name == "calls"] == [2]
+    assert app.workflows["report"].submit(trigger="old").id == app.workflow_run("report", "old").id
+
+
+@pytest.mark.claim("M1")
+def test_both_databases_describe_the_same_tables_and_none_is_left_out(
+    way: Way, shop: App, here: RawSql, moving: Moving
+) -> None:
+    move = moving()
+    move.source.begin("m", "x")
+    move.target.arrive("m", "x")
+    move.copy_walked("")
+    found, other = (
+        [(table.name, table.columns) for table in sorted(side.tables(), key=lambda each: each.name)]
+        for side in (move.source, move.target)
+    )
+    assert found == other
+    known = {row["name"] for row in here(TABLES[here.postgres], like=f"{here.instance}_")}
+    parts = {name for name in known if any(letter.isdigit() for letter in name)}
+    left_out = {f"{way.instance}__{name}" for name in NOT_COPIED} & known
+    assert {name for name, _ in found} == known - left_out - parts
+
+
+# The seal
+
+
+@pytest.mark.claim("M2")
+def test_from_the_seal_on_every_write_is_refused_and_says_where_it_went(
+    way: Way, shop: App, here: RawSql, clock: MovableClock, moving: Moving
+) -> None:
+    filled = fill(shop, here, clock)
+    move = moving()
+    move.run()
+    for write in (
+        lambda: shop.job_types["send"].enqueue(to="bob"),
+        lambda: shop.job_types["send"].enqueue_many([{"to": "bob"}] * 3),
+        lambda: shop.complete("ask", "q1", result=1),
+        lambda: shop.abort(filled.later.id),
+        lambda: shop.pause("mail"),
+        lambda: shop.limit("mail", 1),
+        lambda: shop.workflows["report"].submit(trigger="late"),
+        lambda: shop.hold("pick"),
+        lambda: shop.run_until_idle(),
+        lambda: App(way.source, name=way.instance).queue("q").job(name="x")(nothing).app.store,
+    ):
+        with pytest.raises(Unavailable, match="was moved to") as refused:
+            write()
+        assert move.target.told in str(refused.value)
+    assert shop.get(filled.later.id).state == "initial"
+
+
+@pytest.mark.claim("M2")
+def test_a_lent_connection_and_plain_sql_are_refused_as_well(
+    way: Way, shop: App, here: RawSql, clock: MovableClock, moving: Moving
+) -> None:
+    fill(shop, here, clock)
+    moving().run()
+    refusal = (psycopg.errors.RaiseException, apsw.ConstraintError)
+    with here.transaction() as connection, pytest.raises(Unavailable, match="was moved to"):
+        shop.job_types["send"].using(connection=connection).enqueue(to="bob")
+    for table in ("{queue:mail}", "{ready}", "{key}", "{schedule}", "{archive}", "{audit}", "{type}"):
+        with pytest.raises(refusal, match="was moved to"):
+            here(f"delete from {table}")
+    before = contents(here)
+    with pytest.raises(Unavailable, match="was moved to"):
+        shop.job_types["send"].enqueue(to="bob")
+    assert contents(here) == before
+
+
+@pytest.mark.claim("M2")
+def test_what_is_held_at_the_seal_is_lost_there_and_runs_again_here(
+    way: Way, shop: App, branch: App, moving: Moving
+) -> None:
+    job = shop.job_types["send"].enqueue(to="ann")
+    worker = WorkerByHand(shop.store)
+    call = worker.claim_one()
+    moving().run()
+    with pytest.raises(Unavailable, match="was moved to"):
+        worker.succeed(call)
+    check_invariants(way.target, way.instance, accepted=[job.id])
+    assert branch.get(job.id).attempts()[0].outcome == "lost"
+    branch.run_until_idle()
+    ended = branch.get(job.id)
+    assert (ended.outcome, ended.attempt, ended.failures) == ("success", 2, 0)
+    check_invariants(way.target, way.instance, accepted=[job.id])
+
+
+@pytest.mark.claim("M2")
+def test_workers_are_given_no_duties_while_it_is_drained(way: Way, shop: App, moving: Moving) -> None:
+    move = moving()
+    move.begin(), move.arrive(), move.copy()
+    assert {(rule.duty, rule.on) for rule in shop.store.duty_rules()} == {
+        (name, False) for name in ("run", "sweep", "schedule")
+    }
+    assert shop.job_types["send"].enqueue(to="ann").state == "initial"
+    assert not move.source.is_busy()
+    worker = WorkerByHand(shop.store)
+    assert move.source.is_busy()
+    shop.store.set_duties(worker.id, ())
+    assert not move.source.is_busy()
+
+
+# The target
+
+
+@pytest.mark.claim("M3")
+def test_who_comes_to_the_target_too_early_is_refused(way: Way, shop: App, branch: App, moving: Moving) -> None:
+    move = moving()
+    move.begin(), move.arrive()
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="is being moved here from"):
+            branch.store.queues()
+    moving().run()
+    assert branch.store.queues()
+
+
+@pytest.mark.claim("M3")
+def test_the_law_is_in_force_in_the_target(
+    way: Way, shop: App, branch: App, here: RawSql, there: RawSql, clock: MovableClock, moving: Moving
+) -> None:
+    filled = fill(shop, here, clock)
+    moving().run()
+    with there.refused():
+        there(
+            "update {queue:calls} set state = 'final', outcome = 'success', end_time = update_time, attempt = 1 where id = :id",
+            id=filled.later.id,
+        )
+    with there.refused():
+        there("delete from {queue:calls} where id = :id", id=filled.later.id)
+    with there.refused():
+        there("insert into {queue:calls} select * from {queue:calls} where id = :id", id=filled.later.id)
+    job = branch.job_types["ask"].using(job_key="q1").enqueue(question="again?")
+    assert (job.duplicate, job.id) == (True, filled.asked.id)
+
+
+@pytest.mark.claim("M3")
+def test_a_target_that_differs_is_not_opened(
+    way: Way, shop: App, branch: App, here: RawSql, there: RawSql, clock: MovableClock, moving: Moving
+) -> None:
+    fill(shop, here, clock)
+    for change in (
+        "update {ready} set throttle_factor = 0.5",
+        "update {schedule} set count = count + 1",
+        "delete from {audit} where id = (select max(id) from {audit})",
+        "update {queue:calls} set attempt = 9, situation = null, state = 'error', error = '{}'",
+    ):
+        move = moving()
+        compare = move.compare
+
+        def spoilt(move: Move = move, change: str = change, compare: Callable[[], None] = compare) -> None:
+            move.target.store.connection.database.execute(SLOT.sub(there._table, change))
+            compare()
+
+        move.compare = spoilt  # type: ignore[method-assign]
+        with pytest.raises(Conflict, match="is not the same"):
+            move.run()
+        with pytest.raises(Unavailable):
+            branch.store.queues()
+        moving().abandon()
+    moving().run()
+    assert branch.store.queues()
+
+
+# Copying in use
+
+
+@pytest.mark.claim("M1")
+def test_what_changes_between_two_passes_is_as_it_was_last(
+    way: Way, shop: App, branch: App, here: RawSql, there: RawSql, clock: MovableClock, moving: Moving
+) -> None:
+    filled = fill(shop, here, clock)
+    move = moving()
+    move.begin(), move.arrive()
+    assert move.copy_walked("") > 0
+    assert move.copy_walked("") == 0
+    shop.resume("mail")
+    shop.abort(filled.queued[0].id)
+    shop.store.forget(1.0)  # what was archived
+    shop.store.forget_runs(1.0)
+    clock.advance(7 * 86400 + 1)
+    shop.run_until_idle()
+    clock.advance(7 * 86400 + 1)
+    shop.store.archive_runs(86400.0)
+    while shop.store.archive(86400.0):
+        pass
+    shop.queue("more").job(name="added")(nothing)
+    shop.enqueue("more", "added", {})
+    before = contents(here)
+    move.run()
+    after = contents(there)
+    for name in (
+        "_mail",
+        "_calls",
+        "_more",
+        "__archive",
+        "__run_archive",
+        "__step_archive",
+        "__attempt",
+        "__log",
+        "__audit",
+    ):
+        assert after[name] == before[name], name
+    check_invariants(way.target, way.instance)
+
+
+@pytest.mark.claim("M1")
+def test_a_run_that_is_archived_while_steps_are_walked_comes_with_them(
+    way: Way, shop: App, here: RawSql, there: RawSql, clock: MovableClock, moving: Moving
+) -> None:
+    shop.workflows["report"].submit(trigger="a")
+    shop.run_until_idle()
+    clock.advance(10.0)
+    move = moving()
+    move.begin(), move.arrive(), move.copy_walked("")
+    steps = next(table for table in move.source.tables() if table.name.endswith("__step_archive"))
+    assert shop.store.archive_runs(1.0)
+    move._walk(steps, next(table for table in move.target.tables() if table.name == steps.name), "")
+    assert len(there("select * from {step_archive}")) == len(here("select * from {step_archive}")) == 3
+    assert len(there("select * from {run_archive}")) == 1
+    move.run()
+
+
+# Going on, and giving up
+
+
+def test_the_plan_knows_every_pair_that_a_move_can_leave_behind() -> None:
+    def mark(side: str, stage: str | None, name: str = "m") -> Mark | None:
+        return None if stage is None else Mark(side, stage, name, "", Clock().now())
+
+    sources, targets = (None, "copying", "draining", "sealed", "moved"), (None, "arriving", "open")
+    for pair in itertools.product(sources, targets):
+        source, target = mark("source", pair[0]), mark("target", pair[1])
+        assert next_step(source, target) is PLAN.get(pair)
+        if source and target:
+            assert next_step(source, mark("target", pair[1], "other")) is None
+    assert {PLAN[pair] for pair in PLAN} == set(Step)
+
+
+@pytest.mark.claim("M4")
+@pytest.mark.parametrize("stage", ["begin", "arrive", "copy", "drain", "finish"])
+def test_a_move_is_abandoned_at_any_stage_before_the_target_opens(
+    way: Way, shop: App, here: RawSql, there: RawSql, clock: MovableClock, moving: Moving, stage: str
+) -> None:
+    filled = fill(shop, here, clock)
+    move = moving()
+    for step in ("begin", "arrive", "copy", "drain", "finish"):
+        if step == stage == "finish":
+            move.target.open = stopped  # type: ignore[method-assign]
+            with pytest.raises(InterruptedError):
+                move.finish()
+        else:
+            getattr(move, step)()
+        if step == stage:
+            break
+    moving().abandon()
+    assert there(TABLES[there.postgres], like=f"{way.instance}_") == []
+    assert (
+        not there("select * from __holdfast_instance where name = :name", name=way.instance)
+        if stage != "begin"
+        else True
+    )
+    check_invariants(way.source, way.instance)
+    ends_well(shop, filled, clock)
+    check_invariants(way.source, way.instance)
+    with pytest.raises(NotFound, match="nothing to abandon"):
+        moving().abandon()
+
+
+def stopped(now: datetime) -> None:
+    raise InterruptedError
+
+
+@pytest.mark.claim("M4")
+def test_a_move_whose_target_is_open_cannot_be_abandoned(
+    way: Way, shop: App, branch: App, clock: MovableClock, moving: Moving
+) -> None:
+    move = moving()
+    for step in (move.begin, move.arrive, move.copy, move.drain, move.finish):
+        step()
+    for _ in range(2):
+        with pytest.raises(Conflict, match="It is moved"):
+            moving().abandon()
+        clock.advance(HOUR)
+        done = moving().run()  # the second time there is nothing left to do
+        assert (done.instance, done.refused_for) == (way.instance, 0.0)  # it was open when the clock had not moved
+    with pytest.raises(Unavailable):
+        shop.job_types["send"].enqueue(to="ann")
+    assert branch.job_types["send"].enqueue(to="ann").state == "initial"
+
+
+@pytest.mark.claim("M4")
+def test_only_one_program_moves_an_instance_at_a_time(way: Way, shop: App, moving: Moving, clock: MovableClock) -> None:
+    from holdfast.stores.moving import open_side
+
+    first = moving()
+    first.check()
+    sides = [open_side(url, way.instance, clock) for url in (way.source, way.target)]
+    with pytest.raises(Conflict, match="Another `holdfast move`"):
+        Move(sides[0], sides[1]).run()
+    for side in sides:
+        side.close()
+    first.run()
+
+
+# What is refused
+
+
+@pytest.mark.claim("M4")
+def test_a_move_to_itself_or_over_another_instance_changes_nothing(
+    way: Way, shop: App, branch: App, moving: Moving
+) -> None:
+    other = (
+        way.source + "?application_name=x"
+        if "?" not in way.source and not way.source.startswith("sqlite")
+        else way.source
+    )
+    with pytest.raises(Invalid, match="the same database"):
+        moving(target=other).run()
+    branch.store.queues()
+    with pytest.raises(Conflict, match="already holds an instance"):
+        moving().run()
+    assert moving().source.marks() == {}
+    assert shop.job_types["send"].enqueue(to="ann").state == "initial"
+
+
+@pytest.mark.claim("M4")
+def test_a_move_that_is_under_way_elsewhere_is_not_begun_again(
+    way: Way, shop: App, moving: Moving, tmp_path: Any
+) -> None:
+    move = moving()
+    for step in (move.begin, move.arrive, move.copy, move.drain):
+        step()
+    for attempt in (
+        lambda: moving(target=f"sqlite:///{tmp_path}/third.db").run(),
+        lambda: moving(target=f"sqlite:///{tmp_path}/third.db").abandon(),
+    ):
+        with pytest.raises(Conflict, match="--to"):
+            attempt()
+    moving().run()
+    with pytest.raises(Conflict, match="was moved from"):
+        moving(target=f"sqlite:///{tmp_path}/third.db").run()
+
+
+@pytest.mark.claim("M4")
+def test_an_instance_of_another_version_is_not_moved(way: Way, shop: App, here: RawSql, moving: Moving) -> None:
+    here("update __holdfast_instance set version = 9999 where name = :name", name=way.instance)
+    with pytest.raises(Unavailable, match="Upgrade the holdfast package"):
+        moving().run()
+    here("update __holdfast_instance set version = 1 where name = :name", name=way.instance)
+
+
+def test_a_transaction_that_does_not_end_keeps_the_seal_off(
+    way: Way, shop: App, here: RawSql, moving: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.stores.moving.SEAL_PATIENCE", 0.1)
+    move = moving()
+    move.begin(), move.arrive(), move.copy()
+    move.source.store.patience = 0.1
+    with here.transaction():
+        here("update {queue} set paused = paused")
+        with pytest.raises(Unavailable, match="could not be sealed"):
+            move.drain()
+    assert move.source.marks()["source"].stage == "draining"
+    assert shop.job_types["send"].enqueue(to="ann").state == "initial"
+    move.run()
+
+
+def test_a_store_that_was_opened_before_is_told_too(way: Way, shop: App, moving: Moving) -> None:
+    store = open_store(way.source, way.instance, Clock())
+    store.set_up()
+    moving().run()
+    with pytest.raises(Unavailable, match="was moved to"):
+        store.pause("mail", True, "ann")
+    store.close()
