@@ -3,7 +3,7 @@
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -68,11 +68,17 @@ def _turn_until_empty(store: Store, batch: int) -> int:
 
 
 def execution(
-    place: Place, count: int, processes: int = 1, job_type: str = "noop", source: str = "", **settings: Any
+    place: Place,
+    count: int,
+    processes: int = 1,
+    job_type: str = "noop",
+    source: str = "",
+    fixed: Mapping[str, Any] | None = None,
+    **settings: Any,
 ) -> Run:
     """Jobs are loaded, workers started; measured from the first job begun until the store shows every job final."""
     url = place.fresh(source)
-    after = load(url, count, job_type)
+    after = load(url, count, job_type, **(fixed or {}))
     place.settle()
     look = place.look()
     try:

@@ -29,7 +29,7 @@ def from_another_process(place: Place, count: int) -> Latency:
         wait_for(lambda: marks.counts[count] > 0, 20, "the worker runs a first job", started)
         time.sleep(1)
         began = enqueue_steadily(app, count, GAP)
-        return _measured(began, started, count)
+        return measured(began, started)
 
 
 def from_the_same_process(place: Place, count: int) -> Latency:
@@ -40,14 +40,16 @@ def from_the_same_process(place: Place, count: int) -> Latency:
         wait_for(lambda: marks.begun() == count, 30 + count * GAP, f"{count} jobs begun", started, every=0.2)
         output = started[0].process.stdout
         assert output
-        return _measured(json.loads(output.readline()), started, count)
+        return measured(json.loads(output.readline()), started)
 
 
-def _measured(began: Sequence[float], started: Sequence[Started], count: int) -> Latency:
+def measured(began: Sequence[float], started: Sequence[Started], first: int = 0) -> Latency:
+    """What the marks of the worker say of jobs that were enqueued at these moments, numbered from `first`."""
     marks = started[0].marks
     assert marks
-    wait_for(lambda: marks.begun() == count, 20, f"{count} jobs begun", started, every=0.05)
-    return quantiles([(marks.times[number] - began[number]) * 1000 for number in range(count)])
+    last = first + len(began)
+    wait_for(lambda: 0 not in marks.counts[first:last], 20, f"{len(began)} jobs begun", started, every=0.05)
+    return quantiles([(marks.times[first + number] - moment) * 1000 for number, moment in enumerate(began)])
 
 
 def quantiles(milliseconds: Sequence[float]) -> Latency:

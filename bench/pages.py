@@ -12,12 +12,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from litestar.testing import TestClient
 from msgspec import Struct
 
-from bench.places import Place
 from bench.processes import Started
 from holdfast import App, Failed, Fixed
 from holdfast.web import secret
@@ -179,8 +179,7 @@ def fill(url: str, jobs: int) -> Known:
             finish(app)
         add(app, "later", jobs // 10, delay=DAY)
         throttled = add(app, "limited", jobs // 10)
-        for number in range(0, jobs // 100, BATCH):
-            app.store.queues()
+        for number in range(3):
             app.enqueue("calm", "unknown", {"n": number})
         due = add(app, "often", jobs * 2 // 10, keyed=True)
         return Known(ended, throttled, due, dead)
@@ -205,10 +204,8 @@ def finish(app: App) -> None:
 
 
 @contextlib.contextmanager
-def working(url: str, place: Place | None = None) -> Iterator[None]:
+def working(url: str) -> Iterator[None]:
     """A worker in a process of its own."""
-    from pathlib import Path
-
     started = Started([sys.executable, "-m", "bench.pages", url], Path(os.devnull))
     try:
         yield

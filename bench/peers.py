@@ -19,10 +19,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from bench import enqueueing, flow_peers, latency
+from bench import enqueueing, flow_peers, fork_peers, latency
 from bench.__main__ import interleaved, measured, places
 from bench.execution import Run, check_marks, execution, middle, watch
 from bench.flow_peers import FLOW_PEERS, FlowPeer
+from bench.fork_peers import FORK_PEERS, ForkPeer
 from bench.marks import Marks
 from bench.places import Place, Postgres
 from bench.processes import ENVIRONMENTS, ROOT, Stalled, Started, end_all, wait_for
@@ -43,6 +44,7 @@ class Peer(Struct, frozen=True):
     bulk: int
     durable: bool = True
     python: str = ""
+    node: bool = False
     exec_at_least: float | None = None
     latency_at_most: float | None = None
 
@@ -56,7 +58,30 @@ PEERS = (
         60_000,
         1_000,
         50_000,
-        exec_at_least=1.2,
+        node=True,
+        exec_at_least=1.8,
+    ),
+    Peer(
+        "pgboss",
+        ("pg-boss@10",),
+        "postgres",
+        "select 1 from pgboss.job where state < 'completed' and name = 'work' limit 1",
+        60_000,
+        1_000,
+        50_000,
+        node=True,
+        exec_at_least=1.4,
+    ),
+    Peer(
+        "oban",
+        ("oban", "uvloop"),
+        "postgres",
+        "select 1 from oban_jobs where state in ('available', 'executing', 'scheduled', 'retryable') limit 1",
+        5_000,
+        1_000,
+        20_000,
+        python="3.12",
+        exec_at_least=25,
     ),
     Peer(
         "pgqueuer",
@@ -66,8 +91,8 @@ PEERS = (
         30_000,
         1_000,
         50_000,
-        exec_at_least=2.5,
-        latency_at_most=1.0,
+        exec_at_least=4,
+        latency_at_most=0.7,
     ),
     Peer(
         "procrastinate",
@@ -79,7 +104,15 @@ PEERS = (
         20_000,
     ),
     Peer(
-        "huey", ("huey",), "sqlite", "select 1 from task limit 1", 10_000, 2_000, 10_000, durable=False, exec_at_least=8
+        "huey",
+        ("huey",),
+        "sqlite",
+        "select 1 from task limit 1",
+        10_000,
+        2_000,
+        10_000,
+        durable=False,
+        exec_at_least=12,
     ),
     Peer(
         "litequeue",
@@ -99,7 +132,7 @@ OURS = Peer("holdfast", (), "", "", 100_000, 2_000, 50_000)
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.peers")
-    names = [peer.name for peer in (*PEERS, *FLOW_PEERS)]
+    names = [peer.name for peer in (*PEERS, *FLOW_PEERS, *FORK_PEERS)]
     parser.add_argument("--only", nargs="+", default=[], metavar="PEER", choices=names)
     parser.add_argument("--quick", action="store_true", help="a fifth of the size, each once")
     parser.add_argument("--runs", type=int, help="of every measurement (3)")
@@ -108,12 +141,18 @@ def main() -> int:
     chosen = [peer for peer in PEERS if not given.only or peer.name in given.only]
     size, runs = 5 if given.quick else 1, given.runs or (1 if given.quick else 3)
     flows = [peer for peer in FLOW_PEERS if not given.only or peer.name in given.only]
-    missing = {peer.name: why for peer in (*chosen, *flows) if (why := flow_peers.lacking(peer) or install(peer))}
+    forks = [peer for peer in FORK_PEERS if not given.only or peer.name in given.only]
+    missing = {
+        peer.name: why for peer in (*chosen, *flows, *forks) if (why := flow_peers.lacking(peer) or install(peer))
+    }
     ready = [peer for peer in chosen if peer.name not in missing]
     flows = [peer for peer in flows if peer.name not in missing]
+    forks = [peer for peer in forks if peer.name not in missing]
     rows = [Row(name, "", None, note=f"skipped: {why}") for name, why in missing.items()]
     began = time.monotonic()
-    with places({peer.place for peer in ready} | {place for peer in flows for place in peer.places}) as found:
+    with places(
+        {peer.place for peer in ready} | {place for peer in (*flows, *forks) for place in peer.places}
+    ) as found:
         for place in ("postgres", "sqlite"):
             here = [peer for peer in ready if peer.place == place]
             if here:
@@ -125,14 +164,22 @@ def main() -> int:
                 rows += measured(
                     f"flows-{place}", lambda where, _, along=along: flow_peers.compared(where, along, runs), found, None
                 )  # type: ignore[misc]
+            apart = [peer for peer in forks if place in peer.places]
+            if apart:
+                rows += measured(
+                    f"forks-{place}",
+                    lambda where, _, apart=apart: fork_peers.compared(where, apart, runs, size),
+                    found,
+                    None,
+                )  # type: ignore[misc]
     show(rows, f"Holdfast and others on this machine ({runs} runs, medians, {time.monotonic() - began:.0f} s)")
     print(
-        f"Kept in {save(rows, 'peers', {'runs': runs, 'size': 1 / size, 'versions': installed([*ready, *flows])}, given.json).name}."
+        f"Kept in {save(rows, 'peers', {'runs': runs, 'size': 1 / size, 'versions': installed([*ready, *flows, *forks])}, given.json).name}."
     )
     return 0 if all(row.met is not False for row in rows) else 1
 
 
-def install(peer: Peer | FlowPeer) -> str:
+def install(peer: Peer | FlowPeer | ForkPeer) -> str:
     """Make the peer's environment if it is not there; why not, if that fails."""
     folder = ENVIRONMENTS / peer.name
     complete = folder / ".complete"
@@ -140,7 +187,7 @@ def install(peer: Peer | FlowPeer) -> str:
         return ""
     shutil.rmtree(folder, ignore_errors=True)
     try:
-        if peer.name == "graphile":
+        if on_node(peer):
             _install_node(peer, folder)
         else:
             _run([interpreter(peer.python), "-m", "venv", str(folder)])
@@ -162,7 +209,11 @@ def install(peer: Peer | FlowPeer) -> str:
     return ""
 
 
-def _install_node(peer: Peer | FlowPeer, folder: Path) -> None:
+def on_node(peer: Peer | FlowPeer | ForkPeer) -> bool:
+    return isinstance(peer, Peer) and peer.node
+
+
+def _install_node(peer: Peer | FlowPeer | ForkPeer, folder: Path) -> None:
     if not shutil.which("npm"):
         raise LookupError("it needs Node, and npm is not on the PATH")
     folder.mkdir(parents=True)
@@ -193,12 +244,13 @@ def _run(command: list[str]) -> None:
     subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
 
 
-def installed(peers: list[Peer | FlowPeer]) -> dict[str, str]:
+def installed(peers: list[Peer | FlowPeer | ForkPeer]) -> dict[str, str]:
     """The version of each peer."""
     found = {}
     for peer in peers:
-        if peer.name == "graphile":
-            manifest = ENVIRONMENTS / peer.name / "node_modules" / peer.packages[0] / "package.json"
+        if on_node(peer):
+            package = peer.packages[0].partition("@")[0]
+            manifest = ENVIRONMENTS / peer.name / "node_modules" / package / "package.json"
             found[peer.name] = json.loads(manifest.read_text())["version"]
         else:
             code = f"from importlib.metadata import version; print(version({peer.packages[0]!r}))"
@@ -268,7 +320,7 @@ def _rate_rows(
             )
         )
     if judged and isinstance(place, Postgres):
-        rows.append(Row(f"{place.name}: server CPU, {what}", "µs/job", got["ours"].server_cpu, at_most=30))
+        rows.append(Row(f"{place.name}: server CPU, {what}", "µs/job", got["ours"].server_cpu, at_most=20))
     return rows
 
 
@@ -317,14 +369,14 @@ def command_of(
     """How to call the peer, and its surroundings."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     more = ["--count", str(count), *(("--marks", str(marks)) if marks else ())]
-    if peer.name == "graphile":
+    if peer.node:
         environment |= {
             "MODULES": str(ENVIRONMENTS / peer.name),
             "PGHOST": url.partition("host=")[2],
             "PGUSER": "postgres",
             "PGDATABASE": "bench",
         }
-        return ["node", str(ROOT / "bench" / "peer_graphile.mjs"), command, *more], environment
+        return ["node", str(ROOT / "bench" / f"peer_{peer.name}.mjs"), command, *more], environment
     python = ENVIRONMENTS / peer.name / "bin" / "python"
     return [str(python), "-m", f"bench.peer_{peer.name}", command, url, *more], environment
 

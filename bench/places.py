@@ -179,12 +179,13 @@ def set_up(url: str) -> None:
         app.store.queues()
 
 
-def load(url: str, count: int, job_type: str = "noop", lot: int = 1000, **fixed: Any) -> int:
-    """Enqueue so many jobs with payload {"i": n}; the id that stood before them."""
-    first = 0
+def load(url: str, count: int, job_type: str = "noop", lot: int = 1000, first: int = 0, **fixed: Any) -> int:
+    """Enqueue so many jobs with payload {"i": n}, numbered from `first`; the id that stood before them."""
+    found = 0
     with bench_app(url) as app:
         kind = app.job_types[job_type]
-        for start in range(0, count, lot):
-            added = kind.enqueue_many([{"i": number, **fixed} for number in range(start, min(start + lot, count))])
-            first = first or added[0].id
-    return first - 1
+        for start in range(first, first + count, lot):
+            numbers = range(start, min(start + lot, first + count))
+            added = kind.enqueue_many([{"i": number, **fixed} for number in numbers])
+            found = found or added[0].id
+    return found - 1

@@ -34,6 +34,10 @@ def bench_app(url: str, marks: Marks | None = None, **settings: Any) -> App:
     def thread_noop(i: int) -> None:
         hit(i)
 
+    @queue.job(isolation="process")
+    def process_noop(i: int) -> None:
+        hit(i)
+
     @queue.job(timeout=600)
     async def sleeper(i: int, seconds: float) -> None:
         hit(i)
@@ -76,11 +80,11 @@ def _die_with_driver() -> None:
     os._exit(1)
 
 
-def enqueue_steadily(app: App, count: int, gap: float) -> list[float]:
-    """One job each `gap` seconds; the moments before each was enqueued."""
+def enqueue_steadily(app: App, count: int, gap: float, first: int = 0) -> list[float]:
+    """One job each `gap` seconds, numbered from `first`; the moments before each was enqueued."""
     noop = app.job_types["noop"]
     began, next_time = [], time.monotonic()
-    for number in range(count):
+    for number in range(first, first + count):
         time.sleep(max(0.0, next_time - time.monotonic()))
         next_time += gap
         began.append(time.monotonic())

@@ -21,6 +21,7 @@ class RawSql:
 
     def __init__(self, url: str, instance: str) -> None:
         self.instance = instance
+        self._filled: dict[str, str] = {}
         self.postgres = url.startswith("postgresql")
         self.connection: Any
         if self.postgres:
@@ -31,7 +32,7 @@ class RawSql:
 
     def __call__(self, statement: str, **parameters: Any) -> list[dict[str, Any]]:
         """Run a statement; its rows, if it has any."""
-        text = SLOT.sub(self._table, statement)
+        text = self._filled.get(statement) or self._fill(statement)
         if self.postgres:
             text = PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
             cursor = self.connection.execute(text, parameters, prepare=False)
@@ -40,15 +41,19 @@ class RawSql:
             names = [column.name for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor]
         cursor = self.connection.cursor()
-        cursor.row_trace = lambda cursor, row: dict(
-            zip((column[0] for column in cursor.get_description()), row, strict=True)
-        )
-        return list(cursor.execute(text, parameters))
+        found, names = [], ()
+        for row in cursor.execute(text, parameters):
+            names = names or tuple(column[0] for column in cursor.get_description())
+            found.append(dict(zip(names, row, strict=True)))
+        return found
 
     def value(self, statement: str, **parameters: Any) -> Any:
         """The only value of the only row."""
         ((found,),) = [tuple(row.values()) for row in self(statement, **parameters)]
         return found
+
+    def _fill(self, statement: str) -> str:
+        return self._filled.setdefault(statement, SLOT.sub(self._table, statement))
 
     def _table(self, match: re.Match[str]) -> str:
         return f'"{self.instance}_{match[2]}"' if match[1] else f'"{self.instance}__{match[2]}"'

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from docs.generator import buildfile, cli, errors, http, python, reasons, settings, states, tables
+from docs.generator import buildfile, cli, errors, fleetfile, http, python, reasons, settings, states, tables
 
 FOLDER = Path(__file__).resolve().parent.parent / "reference"
 CURE = "Run `make docs` and commit the pages."
@@ -19,6 +19,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "settings.md": settings.page,
     "tables.md": tables.page,
     "build-file.md": buildfile.page,
+    "fleet-file.md": fleetfile.page,
 }
 
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Protocol
 
+import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.clock import monotonic, sleep
@@ -13,12 +14,15 @@ from holdfast.declare import DEFAULT_RETRIES, DEFAULT_TIMEOUT, JobType, Queue, n
 from holdfast.errors import Conflict, Invalid
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import retry as retries_
+from holdfast.jobs.holds import Level
 from holdfast.jobs.job import Job
+from holdfast.jobs.outcome import Failed, Snooze, Wait
 from holdfast.jobs.placement import PREFER_FOR, check_labels
 from holdfast.jobs.states import TASK_STATE
-from holdfast.on_demand import explain_step
+from holdfast.on_demand import apart, explain_step
 from holdfast.stores.contract import RunRow, RunStep, Store, Submission
 from holdfast.workflows import definition as definitions
+from holdfast.workflows import functions
 from holdfast.workflows import partition as partitions
 from holdfast.workflows.definition import Definition, StepDefinition
 from holdfast.workflows.reasons import StepExplanation
@@ -26,6 +30,7 @@ from holdfast.workflows.states import STEP_STATES, WORKFLOW_STATES, StepState, T
 from holdfast.workflows.task import Published, Task, TaskContext
 
 LOT = 500  # items stored at a time
+WHILE_HELD = 60.0  # seconds after which a submission that is held is tried again
 
 
 class Composes(Protocol):
@@ -36,6 +41,8 @@ class Composes(Protocol):
 
     def queue(self, name: str) -> Queue: ...
 
+    def store_run(self, wanted: Submission) -> RunRow: ...
+
 
 class Workflow:
     """A declared workflow: `@workflow.step()` makes a function a step, `submit` makes a run."""
@@ -45,7 +52,6 @@ class Workflow:
         self._definition = definition
         self._steps: dict[str, StepDefinition] = {step.name: step for step in definition.steps}
         self._functions: dict[str, Callable[..., Any]] = {}
-        self._items: dict[str, Items] = {}
         self._submitter: JobType | None = None
 
     @property
@@ -90,14 +96,14 @@ class Workflow:
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
             declared = StepDefinition(
                 name=name or str(getattr(function, "__name__", "")),
-                after=(after,) if isinstance(after, str) else tuple(after),
+                after=functions.names(after, "after"),
                 phase=phase,
                 partition=partitions.of(shards, packs, items),
                 can_fail=can_fail,
                 can_ignore=can_ignore,
                 archive=archive,
                 effort=effort,
-                params=dict(params or {}),
+                params=functions.table(params, "params"),
                 max_undone=max_undone,
                 retries=DEFAULT_RETRIES if retries is UNSET else retries,
                 retry=retries_.encode(retry),
@@ -113,8 +119,8 @@ class Workflow:
                 raise Conflict(
                     f"Workflow `{self.name}` has two steps named `{declared.name}`. Give one another name: step(name=…)."
                 )
+            self._handle(declared, function, items, isolation)
             self._steps[declared.name] = declared
-            self.handle(declared.name, function, items, isolation)
             return function
 
         return decorate if function is None else decorate(function)
@@ -127,13 +133,22 @@ class Workflow:
         isolation: str = "thread",
     ) -> None:
         """The function of a step that is defined already."""
-        declared = self._steps[step]
-        self._functions[step] = function
+        self._handle(self._steps[step], function, items, isolation)
+
+    def _handle(
+        self,
+        declared: StepDefinition,
+        function: Callable[..., Any],
+        items: Callable[..., Any] | None,
+        isolation: str,
+    ) -> None:
+        functions.check_function(function, declared.name)
         if items is not None:
-            self._items[step] = Items(self.app, items)
+            functions.check_items(items, declared.name)
+        made = None if items is None else Items(self.app, items)
         queue = self.app.queue(declared.queue or self._definition.queue)
         queue.job(
-            name=f"{self.name}.{step}",
+            name=f"{self.name}.{declared.name}",
             timeout=declared.timeout,
             retries=declared.retries,
             retry=retries_.decode(declared.retry),
@@ -141,7 +156,8 @@ class Workflow:
             labels=declared.labels,
             prefers=declared.prefers,
             prefer_for=declared.prefer_for,
-        )(called_with_task(function, self._items.get(step)))
+        )(called_with_task(function, made, self._steps))
+        self._functions[declared.name] = function
 
     def submit(
         self,
@@ -156,12 +172,12 @@ class Workflow:
         """A new run, or the one that this trigger has made before (F14). Everything wrong with it is told at once."""
         lacking = [f"steps.{name}: has no function in this app" for name in self._steps if name not in self._functions]
         wanted = submission(self.definition, trigger, params, steps, ignore, priority, actor, lacking)
-        return Run(self.app, self.app.store.submit(wanted))
+        return Run(self.app, self.app.store_run(wanted))
 
     def submitter(self) -> JobType:
         """The job type of a schedule's firings: its handler submits a run. Its trigger makes a repetition harmless (F14)."""
         if self._submitter is None:
-            name, hidden = f"submit.{self.name}", ("params", "steps") if self._definition.secrets else ()
+            name, hidden = f"{definitions.SUBMITS}{self.name}", ("params", "steps") if self._definition.secrets else ()
             self._submitter = self.app.queue(self._definition.queue).job(name=name, secrets=hidden)(
                 self._submit_scheduled
             )
@@ -175,7 +191,15 @@ class Workflow:
         ignore: list[str] | None = None,
         priority: float | None = None,
     ) -> int:
-        return self.submit(trigger, params, steps=steps, ignore=ignore or (), priority=priority, actor="schedule").id
+        """What a hold keeps back waits for its release; what is refused for another reason is no error of the job's."""
+        try:
+            return self.submit(
+                trigger, params, steps=steps, ignore=ignore or (), priority=priority, actor="schedule"
+            ).id
+        except Conflict as refused:
+            if any(hold.level is Level.SUBMIT and hold.covers(self.name, trigger) for hold in self.app.store.holds()):
+                raise Snooze(WHILE_HELD) from None
+            raise Failed(str(refused)) from None
 
     def run(self, trigger: str) -> "Run":
         """The run that this trigger made."""
@@ -193,18 +217,21 @@ def submission(
     lacking: Sequence[str] = (),
 ) -> Submission:
     """What is to be stored; `Invalid` with everything that is wrong with the definition and with the request."""
-    asked = {name: dict(each) for name, each in (steps or {}).items()}
-    problems = [*definitions.problems(definition), *lacking, *request_problems(definition, asked, ignore)]
+    given = functions.table(params, "params")
+    asked = {name: functions.table(each, f"steps[{name!r}]") for name, each in functions.table(steps, "steps").items()}
+    ignored = functions.names(ignore, "ignore")
+    problems = [*definitions.problems(definition), *lacking, *request_problems(definition, asked, ignored)]
     if problems:
-        raise Invalid(f"Workflow `{definition.name}` cannot run: " + "; ".join(problems) + ".")
-    payloads.dump(dict(params or {}), what="params")
+        told = "; ".join(text.removesuffix(".") for text in problems)
+        raise Invalid(f"Workflow `{definition.name}` cannot run: {told}{'' if told.endswith('?') else '.'}")
+    payloads.dump(given, what="params")
     payloads.dump(asked, what="steps")
     return Submission(
         definition=definition,
         trigger=definitions.check_trigger(trigger),
-        params=dict(params or {}),
+        params=given,
         step_params=asked,
-        ignore=tuple(ignore),
+        ignore=ignored,
         priority=definition.priority if priority is None else number(priority, "priority"),
         actor=actor,
     )
@@ -225,14 +252,16 @@ def request_problems(
             yield f"the request asks to ignore `{name}`, which may not be ignored; declare it with can_ignore=True"
 
 
-def called_with_task(function: Callable[..., Any], items: "Items | None") -> Callable[..., Any]:
+def called_with_task(
+    function: Callable[..., Any], items: "Items | None", steps: Mapping[str, StepDefinition]
+) -> Callable[..., Any]:
     """The handler of a step's job type."""
     if inspect.iscoroutinefunction(function):
 
         async def task(context: TaskContext) -> Any:
             if context.makes_items and items is not None:
-                return items.make(context)
-            made = Task(context)
+                return await apart(items.make, context)  # it is a plain function, and may block
+            made = Task(context, steps)
             return with_effects(made, await function(made))
 
         return task
@@ -240,7 +269,7 @@ def called_with_task(function: Callable[..., Any], items: "Items | None") -> Cal
     def task_in_thread(context: TaskContext) -> Any:
         if context.makes_items and items is not None:
             return items.make(context)
-        made = Task(context)
+        made = Task(context, steps)
         return with_effects(made, function(made))
 
     return task_in_thread
@@ -248,6 +277,11 @@ def called_with_task(function: Callable[..., Any], items: "Items | None") -> Cal
 
 def with_effects(task: Task, value: Any) -> Any:
     effects = task.effects
+    if effects is not None and isinstance(value, Wait):
+        raise Invalid(
+            f"Task `{task.name}` publishes something and returns WAIT. What a task publishes comes with its success, and the "
+            "answer from outside brings only that; publish in a step after it."
+        )
     return value if effects is None else Published(value, effects)
 
 
@@ -272,9 +306,10 @@ class Items:
         while room > 0:
             lot = list(islice(iterator, min(LOT, room)))
             last = len(lot) < min(LOT, room)
-            items = [item for _, item in lot] if self._resumes else lot
-            cursor = lot[-1][0] if self._resumes and lot else None
-            left = self._app.store.add_items(context.run, context.step, produced, items, cursor, last)
+            items, cursor = functions.pairs(lot, context.step) if self._resumes else (lot, None)
+            written = [as_json(item, f"item {at} of step `{context.step}`") for at, item in enumerate(items, produced)]
+            payloads.dump(cursor, what="the cursor")
+            left = self._app.store.add_items(context.run, context.step, produced, written, cursor, last)
             if left is None:
                 return made  # somebody else has made them
             produced, made, room = produced + len(lot), made + len(lot), left
@@ -289,14 +324,18 @@ class Items:
         """From the cursor on; or from the start, past what was made before."""
         task = Task(context)
         if self._resumes:
-            resumed: Iterator[Any] = iter(self._function(task, cursor=context.cursor))
-            return resumed
-        found: Iterator[Any] = iter(self._function(task))
+            return functions.iterated(self._function(task, cursor=context.cursor), context.step)
+        found = functions.iterated(self._function(task), context.step)
         next(islice(found, context.produced, context.produced), None)
         return found
 
 
 MOST_OPEN = 100
+
+
+def as_json(item: Any, what: str) -> msgspec.Raw:
+    """Written once; `Invalid` for what JSON cannot carry."""
+    return msgspec.Raw(payloads.dump(item, what=what).encode())
 
 
 class TaskOfRun(Struct, frozen=True):

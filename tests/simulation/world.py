@@ -7,6 +7,7 @@
 """
 
 import itertools
+import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,7 +20,7 @@ import apsw
 from holdfast.clock import MovableClock
 from holdfast.errors import Conflict, NotFound, Unavailable
 from holdfast.jobs import windows
-from holdfast.jobs.job import Answer, Job, JobError, Outcome, Situation
+from holdfast.jobs.job import Answer, JobError, Outcome, Situation
 from holdfast.jobs.outcome import WAIT, Failed, Retry, Snooze
 from holdfast.jobs.retry import Fixed, encode
 from holdfast.stores.contract import (
@@ -34,7 +35,7 @@ from holdfast.stores.contract import (
     Want,
     WorkerJoin,
 )
-from holdfast.stores.open import open_store
+from holdfast.stores.sqlite.jobs import SqliteStore
 from holdfast.worker import attempt
 from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.sweeper import Sweeper
@@ -67,8 +68,11 @@ TYPES = (
 EVERY_TYPE = tuple(row.job_type for row in TYPES)
 SETTINGS = WorkerSettings(heartbeat=5, lost_after=30, archive_after=300)
 STEP = 5.0  # seconds between two beats
+FILLED: dict[str, str] = {}  # statements of the checks, with the names of tables
+STATEMENTS = 512  # kept prepared: a story has more than the product keeps
 CHECK_EVERY = 12  # actions
 ROUNDS = 250  # of healing
+MUCH = 50  # jobs
 SET_BACK = 86400.0  # seconds: more than all jumps of the clock in a story together
 
 
@@ -92,6 +96,7 @@ class VirtualWorker:
         self.frozen_since: float | None = None
         self.was_frozen = False
         self.left: dict[int, int] = {}  # lease → jobs of it still in hand
+        self.steps = number  # that it has lived through
         self.id = 0
         self.join()
         self.sweeper = Sweeper(
@@ -184,7 +189,17 @@ class VirtualWorker:
             self.world.say(f"{self} was called lost")
             self.was_frozen = False
             self.join()
-        self.sweeper.sweep()
+        self.steps += 1
+        if self.steps % 2:  # each sees the others often enough, and they do not all look at the same moment
+            self.sweeper.sweep()
+
+    def do_what_there_is(self) -> bool:
+        """Take everything, and let all of it succeed; the next turn tells. Whether there was something."""
+        self.turn(MUCH)
+        found = bool(self.hand)
+        for call in list(self.hand):
+            self.finish(call, 0.0)
+        return found
 
     def leave(self) -> None:
         """In good order: what is in hand is handed back."""
@@ -202,8 +217,8 @@ class World:
     def __init__(self, seed: int) -> None:
         random.seed(seed)
         self.clock = MovableClock()
-        self.store: Any = open_store("sqlite://:memory:", INSTANCE, self.clock)
-        self.store.connection.database.deserialize("main", prepared())
+        stage().begin()
+        self.store: Any = SqliteStore(":memory:", INSTANCE, self.clock, connection=stage().connection)
         self.sql = Inside(self.store)
         self.told: list[str] = []
         self.accepted: list[int] = []
@@ -233,7 +248,7 @@ class World:
         self.check_ends()
 
     def close(self) -> None:
-        self.store.close()
+        stage().clear()
 
     # Clients
 
@@ -401,7 +416,7 @@ class World:
             sleeper = busy[int(a * len(busy))]
             sleeper.frozen_since = self.clock.monotonic()
             self.start(0.0, b)
-            self.pass_time(SETTINGS.lost_after + 3 * STEP)
+            self.pass_time(SETTINGS.lost_after + 4 * STEP)
             self.turn(b, 0.9)
             self._thaw(sleeper)
             sleeper.finish(sleeper.hand[0], b)
@@ -441,18 +456,19 @@ class World:
     # What must hold
 
     def started(self, worker: VirtualWorker, call: Claimed) -> None:
-        job: Job = self.store.get(call.id)
+        row = self.sql.row(call.id)
         self.say(f"{worker} starts job {call.id} attempt {call.attempt} ({call.job_type})")
-        if (job.state, job.attempt, job.situation) != ("running", call.attempt, Situation.HELD):
+        if (row["state"], row["attempt"], row["situation"]) != ("running", call.attempt, Situation.HELD):
             raise Broken(
-                f"J2: {worker} got job {call.id} attempt {call.attempt}, but its row says {job.state}, {job.attempt}"
+                f"J2: {worker} got job {call.id} attempt {call.attempt}, but its row says {row['state']}, {row['attempt']}"
             )
         now = self.clock.now()
-        if job.scheduled_run_time > now:
+        if row["scheduled_run_time"] > self.store.time(now):
             raise Broken(f"I6: job {call.id} starts before its time")
-        if job.time_windows and not windows.is_open(windows.parse_all(job.time_windows), now):
-            raise Broken(f"I6: job {call.id} starts outside of its windows {job.time_windows}")
-        expires = self.sql.row(call.id)["expires_time"]
+        hours = json.loads(row["time_windows"] or "[]")
+        if hours and not windows.is_open(windows.parse_all(hours), now):
+            raise Broken(f"I6: job {call.id} starts outside of its windows {hours}")
+        expires = row["expires_time"]
         if expires is not None and expires <= self.store.time(now):
             raise Broken(f"W1: job {call.id} starts after it has expired")
         if call.queue in self.paused:
@@ -467,8 +483,12 @@ class World:
         """The rows of jobs about which a turn tells something although they have gone on to another attempt."""
         told = [(item.call.id, item.call.attempt) for item in turn.done]
         told += [(report.job_id, report.attempt or 0) for report in turn.reports]
-        rows = {job: self.sql("select * from {job} where id = :id", id=job) for job, _ in told}
-        return {job: rows[job][0] for job, number in told if rows[job] and rows[job][0]["attempt"] != number}
+        if not told:
+            return {}
+        ids = json.dumps([job for job, _ in told])
+        found = self.sql("select * from {job} where id in (select value from json_each(:ids))", ids=ids)
+        rows = {row["id"]: row for row in found}
+        return {job: rows[job] for job, number in told if job in rows and rows[job]["attempt"] != number}
 
     def settled(self, before: dict[int, dict[str, Any]], claimed: set[int]) -> None:
         for job, row in before.items():
@@ -516,18 +536,18 @@ class World:
         for worker in list(self.workers):
             worker.leave()
         self.workers = [VirtualWorker(self, next(self.numbers), EVERY_TYPE)]
-        for round_ in range(ROUNDS):
+        rests, busy = itertools.count(), False
+        for _ in range(ROUNDS):
             if not self.unfinished():
                 return
-            self.pass_time(STEP) if round_ % 12 < 9 else self.leap()  # long enough for the dead to be missed
+            if not busy:
+                self.pass_time(3 * STEP) if next(
+                    rests
+                ) % 4 < 3 else self.leap()  # long enough for the dead to be missed
             for row in self.sql("select id from {job} where situation = 'waiting' order by id"):
                 self.attempt_to(lambda job=row["id"]: self.store.answer(job, Answer("[1]"), "ann"))
                 self.answered.add(row["id"])
-            for worker in list(self.workers):
-                worker.turn(4)
-                for call in list(worker.hand):
-                    worker.finish(call, 0.0)
-                worker.turn(0)
+            busy = sum(worker.do_what_there_is() for worker in self.workers) > 0
         raise Broken(f"R1: these never come to their end: {self.unfinished()[:5]}")
 
     def leap(self) -> None:
@@ -557,34 +577,89 @@ class World:
 @contextmanager
 def struck(store: Any, after: int, error: type[BaseException]) -> Iterator[None]:
     """The n-th statement of a store raises instead of running, and what it was part of is rolled back."""
-    database: apsw.Connection = store.connection.database
+    database: Parts = store.connection.database
     left = itertools.count(after, -1)
 
     def count(cursor: Any, statement: str, bindings: Any) -> bool:
-        if next(left) == 0 and statement != "rollback":
+        if next(left) == 0 and statement not in PARTS["rollback"]:
             raise error("struck")
         return True
 
-    database.exec_trace = count
+    database.set_exec_trace(count)
     try:
         yield
     finally:
-        database.exec_trace = None
+        database.set_exec_trace(None)
         if database.in_transaction:  # it was killed in the commit; a process that dies takes its connection with it
             database.execute("rollback")
 
 
+class Stage:
+    """An instance with its queues and types declared, on which story after story is played and taken back.
+
+    All transactions of a story are parts of one that is rolled back at its end. So nothing has to be set up again, and
+    statements that were prepared for one story serve the next: that was half of a story's time.
+    """
+
+    def __init__(self) -> None:
+        store = SqliteStore(":memory:", INSTANCE, MovableClock())
+        store.set_up()
+        limits = {"narrow": LIMIT}
+        store.register(
+            [QueueDeclared(name, f"{INSTANCE}_{name}", "priority", limits.get(name, 0)) for name in QUEUES], TYPES
+        )
+        self.connection = store.connection
+        self._real = apsw.Connection(":memory:", statementcachesize=STATEMENTS)
+        self._real.deserialize("main", self.connection.database.serialize("main"))
+        self._real.execute("pragma foreign_keys=on")
+        self.connection.database = Parts(self._real)
+
+    def begin(self) -> None:
+        self._real.execute("begin immediate")
+
+    def clear(self) -> None:
+        self._real.execute("rollback")
+        self.connection.depth = 0
+        self.connection.database.in_transaction = False
+        self.connection.watchers.clear()
+
+
 @cache
-def prepared() -> bytes:
-    """An instance with its queues and types declared."""
-    store: Any = open_store("sqlite://:memory:", INSTANCE, MovableClock())
-    store.set_up()
-    limits = {"narrow": LIMIT}
-    queues = [QueueDeclared(name, f"{INSTANCE}_{name}", "priority", limits.get(name, 0)) for name in QUEUES]
-    store.register(queues, TYPES)
-    image: bytes = store.connection.database.serialize("main")
-    store.close()
-    return image
+def stage() -> Stage:
+    """One for each process."""
+    return Stage()
+
+
+UNDONE = "release part -- undone"
+PARTS: dict[str, tuple[str, ...]] = {
+    "begin": (),  # of what only reads nothing is undone
+    "begin immediate": ("savepoint part",),
+    "commit": ("release part",),
+    "rollback": ("rollback to part", UNDONE),
+}
+
+
+class Parts:
+    """A connection on which a transaction is a part of another one."""
+
+    def __init__(self, database: apsw.Connection) -> None:
+        self._database = database
+        self.in_transaction = self._reads = False
+        self.cursor, self.changes, self.executemany = database.cursor, database.changes, database.executemany
+        self.last_insert_rowid = database.last_insert_rowid
+
+    def execute(self, text: str, params: Any = None) -> Any:
+        if text not in PARTS:
+            return self._database.execute(text, params)
+        if text.startswith("begin"):
+            self._reads = text == "begin"
+        for part in () if self._reads else PARTS[text]:
+            self._database.execute(part, can_cache=False)  # it would push out others
+        self.in_transaction = text.startswith("begin")
+        return None
+
+    def set_exec_trace(self, trace: Any) -> None:
+        self._database.exec_trace = trace
 
 
 class Inside(RawSql):
@@ -592,3 +667,4 @@ class Inside(RawSql):
 
     def __init__(self, store: Any) -> None:
         self.instance, self.postgres, self.connection = INSTANCE, False, store.connection.database
+        self._filled = FILLED

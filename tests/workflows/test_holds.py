@@ -1,5 +1,6 @@
 """F17 on both stores: tasks are kept from starting or from being made, runs from being submitted, until they are released."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,10 @@ from holdfast import App, Conflict, Invalid, NotFound
 from holdfast.clock import Clock, MovableClock
 from holdfast.compose import Run, Workflow
 from holdfast.jobs.holds import Level
+from holdfast.worker import worker as worker_module
+from holdfast.worker.hand import Hand
 from tests.by_hand import WorkerByHand
+from tests.faults.fleet import until
 from tests.invariants import check_invariants
 from tests.raw_sql import RawSql
 
@@ -33,6 +37,12 @@ def three_runs(own: App) -> list[Run]:
 
 def states(runs: list[Run]) -> list[str]:
     return [run.refresh().state.value for run in runs]
+
+
+def in_hand(sql: RawSql) -> int:
+    """How many tasks and jobs a worker has claimed."""
+    found: int = sql.value("select count(*) from {job} where situation = 'held'")
+    return found
 
 
 HELD = {0: ["UNDONE"] * 3, 1: ["UNDONE", "UNDONE", "SUCCESS"], 2: ["UNDONE", "SUCCESS", "SUCCESS"]}
@@ -66,6 +76,66 @@ class TestPick:
         assert worker.claim(3, "workflows") == []
         own.release("pick", workflow="w")
         assert [call.job_type for call in worker.claim(3, "workflows")] == ["w.then"]
+
+    @pytest.mark.parametrize("scope", SCOPES, ids=["all", "workflow", "run"])
+    @pytest.mark.parametrize("kind", ["thread", "loop"])
+    def test_a_worker_hands_back_what_it_has_claimed_ahead_and_not_begun(
+        self, app: Make, sql: RawSql, monkeypatch: pytest.MonkeyPatch, scope: dict[str, str], kind: str
+    ) -> None:
+        monkeypatch.setattr(Hand, "_target", lambda hand: 10)
+        monkeypatch.setattr(worker_module, "LONG_IN_BACKLOG", 1e9)  # so that nothing comes back for another reason
+        own, begun, go_on = app(clock=Clock()), list[str](), threading.Event()
+        workflow = own.workflow("w")
+
+        def blocks(task: Any) -> None:
+            begun.append(task.name)
+            go_on.wait(60)
+
+        async def blocks_the_loop(task: Any) -> None:
+            blocks(task)
+
+        workflow.step(name="many", shards=6)(blocks if kind == "thread" else blocks_the_loop)
+        run = workflow.submit("t")
+        with own.worker(concurrency=1):
+            until(lambda: in_hand(sql) == 6, what="it has claimed ahead")
+            own.hold("pick", **scope)
+            until(lambda: in_hand(sql) == 1, what="it has handed back what it has not begun")
+            go_on.set()
+            until(lambda: run.refresh().steps["many"].succeeded == 1, what="what runs goes on")
+            until(lambda: sql.value("select count(*) from {held}") == 5, what="the others are held")
+            assert begun == ["many.shard-0"]
+            own.release("pick", **scope)
+            assert run.wait(60).state == "SUCCESS"
+        assert sorted(begun) == [f"many.shard-{index}" for index in range(6)]
+        assert {task.job.failures for task in run.refresh().steps["many"].tasks()} == {0}
+
+    def test_jobs_and_other_runs_are_not_handed_back(
+        self, app: Make, sql: RawSql, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Hand, "_target", lambda hand: 10)
+        own, begun, go_on = app(clock=Clock()), list[str](), threading.Event()
+        own.queue("workflows").job(name="w.plain")(lambda: begun.append("plain"))
+
+        def blocks(task: Any) -> None:
+            begun.append(f"{task.workflow}/{task.trigger}")
+            go_on.wait(60)
+
+        runs = []
+        for name, trigger in (("first", "t"), ("w", "t"), ("w", "u"), ("v", "t")):
+            workflow = own.workflows.get(name) or own.workflow(name)
+            if not workflow.definition.steps:
+                workflow.step(name="only")(blocks)
+            runs.append(workflow.submit(trigger))
+        own.enqueue("workflows", "w.plain", {}, job_key="t:only")
+        with own.worker(concurrency=1):
+            until(lambda: in_hand(sql) == 5, what="it has claimed ahead")
+            own.hold("pick", workflow="w", trigger="t")
+            until(lambda: in_hand(sql) == 4, what="it has handed back what is held")
+            go_on.set()
+            for run in (runs[0], *runs[2:]):
+                run.wait(60)
+            until(lambda: "plain" in begun, what="the job ran")
+        assert (sorted(begun), runs[1].refresh().state) == (["first/t", "plain", "v/t", "w/u"], "UNDONE")
 
     def test_jobs_behind_held_tasks_are_claimed_at_once(self, app: Make, url: str, instance: str) -> None:
         own = app()
@@ -245,6 +315,56 @@ class TestSubmit:
         assert workflow.submit("before").id == run.id
         own.release("submit", **scope)
         assert workflow.submit("t").state == "UNDONE"  # the trigger was not used up
+
+    @pytest.mark.claim("W6")
+    @pytest.mark.parametrize("scope", SCOPES[:2], ids=["all", "workflow"])
+    @pytest.mark.parametrize(("misfire", "made"), [("once", 1), ("all", 3), ("skip", 0)])
+    def test_a_schedule_makes_up_for_what_it_missed_by_its_own_policy(
+        self, app: Make, clock: MovableClock, scope: dict[str, str], misfire: str, made: int
+    ) -> None:
+        own = app()
+        workflow = two_steps(own)
+        own.schedule("hourly", workflow=workflow, every=3600, misfire=misfire)
+        plain = own.queue("mail").job(name="submit.other")(lambda: None)  # looks like a submission, and is none
+        own.schedule("beside", job=plain, every=3600, misfire="all")
+        own.run_until_idle()
+        own.hold("submit", **scope, actor="ann")
+        for _ in range(3):
+            clock.advance(3600)
+            own.run_until_idle()
+        assert (own.workflow_runs(), own.find(job_type="submit.w")) == ([], [])
+        assert len(own.find(job_type="submit.other")) == 3
+        (row,) = (row for row in own.schedules() if row.schedule.name == "hourly")
+        assert "is held by ann" in str(row.problem)
+        with pytest.raises(Conflict, match="is held by ann"):
+            own.fire_schedule("hourly")
+        clock.advance(1800)
+        own.run_until_idle()  # it is looked at once more, and would not be for a minute
+        own.release("submit", **scope)
+        own.run_until_idle()
+        assert len(own.workflow_runs()) == made
+        clock.advance(1800)
+        own.run_until_idle()
+        assert len(own.workflow_runs()) == made + 1
+        assert {job.outcome for job in own.find(job_type="submit.w")} == {"success"}
+
+    @pytest.mark.claim("W6")
+    def test_a_firing_that_meets_a_hold_waits_for_its_release(self, app: Make, clock: MovableClock) -> None:
+        own = app()
+        own.schedule("hourly", workflow=two_steps(own), every=3600)
+        own.run_until_idle()
+        clock.advance(3600)
+        own.store.fire_due()
+        own.hold("submit", workflow="w")
+        for _ in range(5):
+            own.run_until_idle()
+            clock.advance(100)
+        (job,) = own.find(job_type="submit.w")
+        assert (job.outcome, job.failures, own.workflow_runs()) == (None, 0, [])
+        own.release("submit", workflow="w")
+        clock.advance(100)
+        own.run_until_idle()
+        assert [run.state for run in own.workflow_runs()] == ["SUCCESS"]
 
     def test_other_workflows_are_submitted(self, app: Make) -> None:
         own = app()

@@ -3,6 +3,7 @@
 A hold has a level and a scope: everything, one workflow, or one of its runs, named by its trigger. What runs goes on.
 """
 
+import shlex
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
@@ -42,7 +43,12 @@ class Hold(Struct, frozen=True):
     @property
     def release(self) -> str:
         """The command that lets it go on."""
-        return " ".join(["holdfast workflows release", self.level, *filter(None, (self.workflow, self.trigger))])
+        words = ("holdfast", "workflows", "release", self.level.value, self.workflow, self.trigger)
+        return shlex.join(word for word in words if word)
+
+    def covers(self, workflow: str, trigger: str) -> bool:
+        """Whether it is about this run."""
+        return self.workflow in (None, workflow) and self.trigger in (None, trigger)
 
 
 def scope_words(workflow: str | None, trigger: str | None) -> str:

@@ -4,6 +4,7 @@
 - A change is written as a line of TOML, `queues.mail.throttle_limit = 20`, and goes over what the file says.
 """
 
+import contextlib
 import math
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -294,6 +295,7 @@ WORKER: Mapping[str, Key] = {
     "crashes_every": Key("seconds", "Between crashes of one of them, on average.", number(above=True)),
     "restart_after": Key('seconds, or `"none"`', "From a crash to the next start; 10 unless said.", or_none(number())),
 }
+SHORT = {"limit": "throttle_limit"}
 TABLES: Mapping[str, Mapping[str, Key]] = {"queues": QUEUE, "types": TYPE, "workers": WORKER}
 
 
@@ -363,17 +365,12 @@ def without(described: Described, table: str, names: Sequence[str]) -> Described
 
 def _line(written: str) -> dict[str, Any]:
     name, equals, value = written.partition("=")
-    try:
-        if equals:
-            return tomllib.loads(f"{name} = {value.strip() or chr(34) * 2}")
-    except tomllib.TOMLDecodeError:
-        pass
-    try:
-        return tomllib.loads(f"{name} = {msgspec.json.encode(value.strip()).decode()}")
-    except tomllib.TOMLDecodeError:
-        raise Invalid(
-            f"--set {written!r} is no change; write what and how, for example --set queues.mail.throttle_limit=20."
-        ) from None
+    for each in (value.strip(), msgspec.json.encode(value.strip()).decode()) if equals else ():
+        with contextlib.suppress(tomllib.TOMLDecodeError):
+            return tomllib.loads(f"{name} = {each}")
+    raise Invalid(
+        f"--set {written!r} is no change; write what and how, for example --set queues.mail.throttle_limit=20."
+    )
 
 
 def _copied(value: Any) -> Any:
@@ -382,8 +379,7 @@ def _copied(value: Any) -> Any:
 
 def _lay_over(content: dict[str, Any], change: Mapping[str, Any]) -> None:
     for name, value in change.items():
-        if name == "limit" and "throttle_limit" in content:
-            name = "throttle_limit"
+        name = SHORT.get(name, name) if SHORT.get(name) in content else name
         if isinstance(value, dict) and isinstance(content.get(name), dict) and "kind" not in value:
             _lay_over(content[name], value)
         else:
@@ -443,14 +439,14 @@ class _Reading:
         if not isinstance(table, dict):
             self._wrong(place, f"`{'.'.join(place)}` is {table!r:.40}; give a table: [{'.'.join(place)}].")
             return {}
-        if known is QUEUE and "limit" in table:
-            table = {("throttle_limit" if name == "limit" else name): value for name, value in table.items()}
-        self._unknown(table, place, list(known))
+        short: Mapping[str, str] = SHORT if known is QUEUE else {}
+        self._unknown(table, place, [*known, *short])
         found = {}
         for name, value in table.items():
-            if name in known:
+            meant = str(short.get(name, name))
+            if meant in known:
                 try:
-                    found[name] = known[name].read(value)
+                    found[meant] = known[meant].read(value)
                 except Invalid as error:
                     self._wrong((*place, name), f"`{name}` {error}")
         return found

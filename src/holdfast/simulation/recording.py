@@ -110,8 +110,8 @@ def _endings(job: Job, attempts: Sequence[Attempt]) -> tuple[Ending, ...]:
         if each.outcome not in OWN_ENDS or each.start_time is None or each.end_time is None:
             continue
         seconds = (each.end_time - each.start_time) / timedelta(seconds=1)
-        if each.attempt == job.attempt and job.execution_time is not None:
-            seconds = job.execution_time  # without what it waited for from outside
+        if each.attempt == job.attempt and job.answer is not None and job.execution_time is not None:
+            seconds = job.execution_time  # without the time in which it waited for the answer
         if each.outcome is AttemptEnd.TIMEOUT and job.timeout is not None:
             seconds = max(seconds, job.timeout) + 0.001
         ended = each.outcome in (AttemptEnd.FAILED, AttemptEnd.ABORTED)

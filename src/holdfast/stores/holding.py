@@ -2,6 +2,7 @@
 
 - A hold is a row. Claims look at it only when they meet a task: that task then leaves the line for `held`, so that it is
   in nobody's way, wherever it came from (new, retried, loose). Claims of other jobs do not know of holds.
+- What a worker has claimed ahead and not begun it hands back, as soon as it hears of the hold.
 - A release takes effect with its first transaction. What it brings forward (tasks back into the line, tasks to be made)
   comes in lots after it; as long as that is not done the row stays, marked, and a sweeper goes on with it.
 - On PostgreSQL who puts a task into `held` has the hold locked, so that a release comes before or after it.
@@ -15,6 +16,7 @@ from holdfast.errors import Conflict, NotFound
 from holdfast.jobs import holds
 from holdfast.jobs.holds import Hold, Level
 from holdfast.stores.adding import Adding
+from holdfast.stores.contract import News
 from holdfast.stores.statements import RowDict
 
 LOT = 10_000  # tasks that come back in one transaction
@@ -48,6 +50,7 @@ class Holding(Adding):
             scope = self._scope(level, workflow, trigger)
             if self.run("add_hold", {**scope, "actor": actor, "now": self.time(self.now())}):
                 self._audit(actor, "hold", detail=f"{level}: {holds.scope_words(workflow, trigger)}")
+                self.tell(News.ABORT)  # to workers that have claimed ahead
             return self._hold_of(self.rows("hold", scope)[0])
 
     def _scope(self, level: Level, workflow: str | None, trigger: str | None) -> dict[str, Any]:
@@ -70,6 +73,9 @@ class Holding(Adding):
             if not self.run("release_hold", scope):
                 raise NotFound(self._not_held(level, workflow, trigger))
             self._audit(actor, "release", detail=f"{level}: {holds.scope_words(workflow, trigger)}")
+            if level is Level.SUBMIT:
+                self.run("wake_schedules")
+                self.tell(News.SCHEDULES)
         self.bring_forward()
 
     def _not_held(self, level: Level, workflow: str | None, trigger: str | None) -> str:

@@ -58,6 +58,7 @@ class Running(Holding):
         self._shapes: dict[int, Shape] = {}
         self._published: dict[int, tuple[int, dict[str, Any]]] = {}  # by run: after how many publications
         self._made: MadeTasks | None = None  # during a turn
+        self.writes_more = False  # after the run that is being written, in the same transaction
 
     # Declaring
 
@@ -158,16 +159,11 @@ class Running(Holding):
         """The jobs of a step's tasks, in the order they were made; of a task that was retried the last one."""
         with self.work(write=False):
             row = self._run_by_id(run)
-            params = {
-                "job_type": f"{row.workflow}.{step}",
-                "after": after,
-                "limit": limit,
-                **_keys_of(run, row.trigger),
-            }
+            params = {"run": run, "job_type": f"{row.workflow}.{step}", "after": after, "limit": limit}
+            params["items"] = f"{row.trigger}:{step}.items"
             found = [self.job_of(each) for name in ("tasks", "archived_tasks") for each in self.rows(name, params)]
-        last = {job.job_key: job for job in sorted(found, key=lambda job: job.id)}
-        items = f"{row.trigger}:{step}.items"
-        return sorted((job for key, job in last.items() if key != items), key=lambda job: job.id)[:limit]
+        last = {job.job_key: job for job in sorted(found, key=lambda job: job.id)}  # while its jobs follow a run
+        return sorted(last.values(), key=lambda job: job.id)[:limit]
 
     def _run_row(self, row: RowDict) -> RunRow:
         archived = "archive_time" in row
@@ -260,7 +256,9 @@ class Running(Holding):
         }
 
     def _refuse_second(self, definition: Definition) -> None:
+        """Also if it was submitted by code that did not ask for that yet."""
         if definition.unique_alive:
+            self.rows("lock_living", {"workflow": definition.name})
             for row in self.rows("living_run", {"workflow": definition.name}):
                 raise Conflict(
                     f"Workflow `{definition.name}` has a living run (trigger `{row['trigger']}`) and allows only one. "
@@ -276,25 +274,32 @@ class Running(Holding):
         """
         with self.work():
             self.write_notes(turn.notes)
-            self._made = made = MadeTasks()
-            self.quiet = True
-            try:
-                stale = self.finish_tasks(tasks)
-            finally:
-                self.quiet, self._made = False, None
-            done = [item for item in turn.done if item.call.run is None]
-            won = [item.call.job_type for item in tasks]
-            answer = self.exchange(structs.replace(turn, done=done, notes=(), won=won))
-            left = made.queues.keys() - {call.id for call in answer.claimed}
-            if left:
-                self.announce(sorted({made.queues[job_id] for job_id in left}))
-            return structs.replace(answer, stale=answer.stale + stale, told=made.told)
+            return self.exchange_inside(turn, tasks)
+
+    def exchange_inside(self, turn: Turn, tasks: Sequence[Done]) -> TurnAnswer:
+        """The same inside a transaction, with its notes written."""
+        won = [item.call.job_type for item in tasks]
+        rest = structs.replace(turn, done=[item for item in turn.done if item.call.run is None], notes=(), won=won)
+        self._made = made = MadeTasks()
+        self.quiet = True
+        try:
+            stale = self.finish_tasks(tasks, rest)
+        finally:
+            self.quiet, self._made = False, None
+        answer = self.exchange(rest)
+        left = made.queues.keys() - {call.id for call in answer.claimed}
+        if left:
+            self.announce(sorted({made.queues[job_id] for job_id in left}))
+        return structs.replace(answer, stale=answer.stale + stale, told=made.told)
 
     @abstractmethod
     def exchange(self, turn: Turn) -> TurnAnswer: ...
 
-    def finish_tasks(self, done: Sequence[Done]) -> int:
-        """Settle tasks that ended in plain success and advance their runs; how many were stale. Inside a transaction."""
+    def finish_tasks(self, done: Sequence[Done], rest: Turn) -> int:
+        """Settle tasks that ended in plain success and advance their runs; how many were stale. Inside a transaction.
+
+        `rest`: the turn that follows it in the same transaction.
+        """
         by_queue: dict[str, list[Done]] = {}
         ends: dict[int, dict[int, TaskEnd]] = {}
         for item in done:
@@ -307,6 +312,8 @@ class Running(Holding):
         if self.adaptive:  # breakers are locked before runs
             self.count_successes([item for item in done if item.call.id in settled], 0)
             found = self.rows_of(looks)
+        if len(ends) == 1:
+            self.go_along(rest)
         for index, run in enumerate(sorted(ends)):
             counted = [end for job_id, end in ends[run].items() if job_id in settled]
             if counted:
@@ -318,6 +325,9 @@ class Running(Holding):
         self, by_queue: Mapping[str, Sequence[Done]], looks: Sequence[tuple[str, Mapping[str, Any]]]
     ) -> tuple[set[int], list[list[dict[str, Any]]]]:
         """Settle plain success, then ask; the ids of those that were not stale, and the answers. Inside a transaction."""
+
+    def go_along(self, turn: Turn) -> None:
+        """The next run that is written is the last thing before this turn. A store may send both together."""
 
     def ends_of_tasks(self, changes: Iterable[Change | None]) -> None:
         """Tasks that ended otherwise advance their runs too."""
@@ -447,6 +457,8 @@ class Running(Holding):
         ]
         wanted = [name for name in planned.items if name in made_items or known[name].items_job is None]
         jobs += [self._task_job(head, name, f"{name}.items", {"items": True}) for name in wanted]
+        made_items = list(made_items)
+        self.writes_more = bool(made_items or wanted)
         added = self._put_run(head, planned.overview, known, planned.steps, jobs)
         if self._made is not None:
             self._made.queues.update(zip(added, (job.queue for job in jobs), strict=True))
@@ -570,6 +582,7 @@ class Running(Holding):
             if row.state is not WorkflowState.ERROR:
                 raise Conflict(f"{row.title} is `{row.state}`; only one that ended in `ERROR` is retried.")
             self.refuse_living(row, "retried")
+            self._refuse_second(row.definition)
             self._audit(actor, "retry", detail=row.title)
             self.run("end_abort", {"id": run})
             # As if something was published: its tasks are told anew what the steps before them came to.

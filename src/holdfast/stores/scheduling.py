@@ -2,7 +2,8 @@
 
 - A time is fired by whoever moves the schedule on from it, in the transaction that makes its job: once over all
   machines and restarts, whatever their clocks say.
-- A schedule that cannot fire keeps its time, says why, and is looked at again a minute later.
+- A schedule that cannot fire keeps its time, says why, and is looked at again a minute later; one whose workflow may
+  not be submitted, when that is released. The times that it missed go by its misfire policy.
 """
 
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from holdfast.jobs.schedules import Schedule
 from holdfast.stores.building import Building
 from holdfast.stores.contract import Fired, FiringRow, NewJob, News, ScheduleRow, TypeRow
 from holdfast.stores.statements import RowDict
+from holdfast.workflows.definition import SUBMITS
 
 TOGETHER = 100  # most schedules in one look
 PATIENCE = timedelta(seconds=60)  # until a schedule that could not fire is tried again
@@ -155,12 +157,19 @@ class Scheduling(Building):
                 f"Schedule `{schedule.name}` makes jobs of type `{schedule.job_type}`, which instance `{self.instance}` does not have. "
                 "Start a worker that declares it, or remove the schedule."
             )
+        self._refuse_held(schedule.job_type)
         numbered = list(enumerate(times, row["count"] + 1))
         jobs = self.insert([job_of(schedule, declared, count, time) for count, time in numbered])
         for (count, time), job in zip(numbered, jobs, strict=True):
             params = {"schedule": schedule.name, "count": count, "time": self.time(time), "job": job.id}
             self.run("add_firing", {**params, "duplicate": job.duplicate, "actor": actor, "now": self.time(self.now())})
         return jobs[-1]
+
+    def _refuse_held(self, job_type: str) -> None:
+        """`Conflict` while the workflow that its firings submit may not be submitted (F17)."""
+        prefix, _, workflow = job_type.partition(".")
+        if f"{prefix}." == SUBMITS and self.rows("knows_workflow", {"workflow": workflow}):
+            self.refuse_submission(workflow)
 
     def _fired_params(self, row: RowDict, times: Sequence[datetime], last: Job | None) -> dict[str, Any]:
         return {

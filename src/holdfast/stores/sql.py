@@ -39,7 +39,8 @@ class SqlStore(Admitting):
             params[name] = encode_json(params[name]).decode()
         with self.work():
             row = self.rows("join", {**params, "now": self.time(self.now())})[0]
-            for job_type in sorted(set(worker.types) - self.tripped_types()):
+            parked = {each["job_type"] for each in self.rows("parked_types")}
+            for job_type in sorted(parked & set(worker.types) - self.tripped_types()):
                 self._unpark(job_type)
             found: int = row["id"]
             return found
@@ -61,7 +62,7 @@ class SqlStore(Admitting):
 
     def leave(self, worker: int) -> None:
         with self.work():
-            self.run("leave", {"id": worker, "gone": "left", "now": self.time(self.now())})
+            self.run("leave", {"id": worker, "gone": "left", "beat": None, "now": self.time(self.now())})
 
     def workers(self) -> Sequence[WorkerRow]:
         with self.lone():

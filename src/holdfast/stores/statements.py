@@ -132,12 +132,21 @@ class Statements(ABC):
         """Something the workers should hear of at once."""
         self.announce(())
 
+    def files(self) -> tuple[str, ...]:
+        """Where the database lies on this machine, by absolute paths; empty if that is not for us to know."""
+        return ()
+
     def lock_path(self) -> str | None:
         """Where a worker keeps a locked file while it lives; None where that tells nothing."""
         return None
 
-    def changed(self) -> bool:
-        """False only if it is certain that nobody else wrote since the last time it was asked."""
+    hears_itself = False  # what it writes comes to its own watch as well
+
+    def changed(self, waited: bool = False) -> bool:
+        """False only if it is certain that nobody else wrote since the last time it was asked.
+
+        `waited`: whoever asks has written something since the news came.
+        """
         return True
 
     def tidy(self) -> str | None:

@@ -1,4 +1,4 @@
-"""The pulse: moves the worker's heartbeat, and hears of jobs that somebody wants to end."""
+"""The pulse: moves the worker's heartbeat, and hears of jobs that somebody wants to end or holds."""
 
 import logging
 import threading
@@ -24,7 +24,7 @@ class Pulse(threading.Thread):
         beat: Callable[[Store], None],
         asked: Callable[[Store], Sequence[tuple[int, int, str]]],
         cancel: Callable[[int, int, str], None],
-        hand_back: Callable[[], None],
+        hand_back: Callable[[Store], None],
     ) -> None:
         super().__init__(name="holdfast-pulse", daemon=True)
         self.store = store
@@ -60,7 +60,7 @@ class Pulse(threading.Thread):
                 if woken:
                     for job_id, attempt_number, actor in self._asked(self.store):
                         self._cancel(job_id, attempt_number, actor)
-                self._hand_back()
+                self._hand_back(self.store)
             except Unavailable as error:
                 logger.warning("The heartbeat does not get through: %s", error)
             except Exception:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.clock import Clock, monotonic
+from holdfast.clock import Clock, monotonic, sleep
 from holdfast.errors import Unavailable
 from holdfast.jobs.job import JobError
 from holdfast.jobs.placement import Asks
@@ -26,6 +26,7 @@ from holdfast.worker.settings import FAREWELL, WorkerSettings
 logger = logging.getLogger("holdfast.worker")
 BATCH = 500  # most jobs claimed in one turn
 REREAD_EVERY = 6  # polls, in case that news of a queue did not come through
+ECHO = 0.001  # seconds after our own write in which news of one is most likely of that
 LINGER = 0.006  # a second look after a wake-up: the enqueuer tells only once in 5 ms
 
 
@@ -60,12 +61,14 @@ class Pump(threading.Thread):
         self.store = store
         self.index = index
         self.wake = threading.Event()
+        self.exchanging = False
         self._called = True  # there may be due jobs; set by any thread, cleared before a look
         self._rotation = Rotation()
         self._heard = False  # there may be due jobs, if it was somebody else who wrote
         self._heard_of_queues = False  # perhaps about a queue
         self._reread = True  # a queue may have been added, paused or given a limit
         self._look_again: float | None = None
+        self._wrote_at = 0.0
         self._poll_at = 0.0
         self._polls = 0
         self._promote_at = 0.0
@@ -105,15 +108,16 @@ class Pump(threading.Thread):
         pause = 0.05
         while not (self._closing and not self.hand.finished and not any(self._pending)):
             try:
-                if not self._turn():
+                if self._turn():
+                    pause = 0.05
+                else:
                     self._rest()
-                pause = 0.05
             except Unavailable as error:
                 logger.warning("The database cannot be used: %s", error)
                 if self._closing:
                     return
                 self._called = self._reread = True  # what was asked was not answered, and news may have been missed
-                self.wake.wait(pause)
+                sleep(pause)  # not for the wake-up: a write that fails, ours included, may look like news
                 pause = min(pause * 2, 1.0)
             except Exception:
                 logger.exception("A turn failed; its reports are tried one by one.")
@@ -124,7 +128,7 @@ class Pump(threading.Thread):
             self._one_by_one()
         except Exception as error:
             logger.warning("The reports of a failed turn wait for the database: %s", error)
-            self.wake.wait(0.2)
+            sleep(0.2)
 
     def _turn(self) -> bool:
         """One exchange; False if there was nothing to tell and nothing to ask."""
@@ -134,21 +138,29 @@ class Pump(threading.Thread):
         done, reports, ended = self._pending
         wants, room = self._wants()
         if not (done or reports or ended or wants):
+            self.hand.measure(self.index, 0, monotonic())  # nothing has ended here, perhaps for a while
             return False
         promote = self.index == 0 and (worker.clock.movable or monotonic() >= self._promote_at)
         asks = worker.asks
         turn = Turn(
             worker.id, self.index, done, reports, ended, wants, asks.types, promote, self._notes, late=asks.late
         )
+        news = self._take_news() if self.store.hears_itself else (False, False)
         try:
             if self.store.generation != self._generation:
                 self._reconnected()
+            self.exchanging = True
             answer = self.store.exchange(turn)
         except BaseException:
             self.hand.release(room)
+            self._heard, self._heard_of_queues = self._heard or news[0], self._heard_of_queues or news[1]
             raise
+        finally:
+            self.exchanging = False
+        self._wrote_at = monotonic()
         self._pending, self._notes = ([], [], []), []
         self._learn(turn, answer, room)
+        self._heed(*news, waited=True)
         return True
 
     def _collect(self) -> None:
@@ -161,43 +173,44 @@ class Pump(threading.Thread):
         if self.hand.throttled and ended:
             self._called = True  # an end makes room under a limit
             self._rests.end(None if reports else {item.call.queue for item in done})
-        if self._ends_tasks():
-            self._called = True  # what follows from them is made in the same turn, and can be claimed there
 
-    def _ends_tasks(self) -> bool:
-        return any(item.call.run is not None for item in self._pending[0])
+    def _queues_of_tasks(self) -> list[str]:
+        """Queues of tasks that end in this turn: what follows from them is made in it, and can be claimed there."""
+        return list({item.call.queue: None for item in self._pending[0] if item.call.run is not None})
 
     def _wants(self) -> tuple[list[Want], int]:
         """What to ask for: nothing while it takes no jobs, or when every queue was asked since somebody called."""
         self._take_calls(monotonic())
-        if not self.worker.takes_jobs or not self._rotation.unasked:
+        following = self._queues_of_tasks()
+        if not self.worker.takes_jobs or not (self._rotation.unasked or following):
             return [], 0
-        room = self.hand.reserve(BATCH, self._ending() if self.hand.throttled or self._ends_tasks() else 0)
+        room = self.hand.reserve(BATCH, self._ending() if self.hand.throttled or following else 0)
         try:
             if room and (self._reread or not self._rotation.queues):
                 self._read_queues()
         except BaseException:
             self.hand.release(room)
             raise
-        queues = self._next_queues(room) if room else []
+        queues = self._next_queues(room, following) if room else []
         if not queues:
             self.hand.release(room)
             return [], 0
         return shares(queues, room, self.hand.free(room) + self._ending()), room
 
-    def _next_queues(self, room: int) -> list[str]:
-        """Those that were not asked since somebody called, but for full ones that rest; they are looked at after it."""
+    def _next_queues(self, room: int, following: Sequence[str]) -> list[str]:
+        """Those that were not asked since somebody called, but for full ones that rest; they are looked at after it.
+
+        Also those in which something may follow from what has just ended.
+        """
         awake, resting = self._rotation.next(room, lambda queues: self._rests.awake(queues, monotonic()))
         self._look_at(self._rests.ends_of(resting))
-        return awake
+        others = [each for each in following if each in self._rotation.queues and each not in {*awake, *resting}]
+        return [*awake, *self._rests.awake(others, monotonic())][:room]
 
     def _take_calls(self, now: float) -> None:
         """Reasons to look: somebody called, wrote, or it is time."""
-        if self._heard and not self._all_rest(now):
-            self._heard, queues, self._heard_of_queues = False, self._heard_of_queues, False
-            if self.store.changed():
-                self._reread = self._reread or queues
-                self.look(promote=True)
+        if self._heard and not self._hears_later(now) and not self._all_rest(now):
+            self._heed(*self._take_news())
         if self.index == 0 and now >= self._poll_at:
             self._poll_at = now + min(self.worker.settings.poll, self.worker.asks.look_every or math.inf)
             self._promote_at = 0.0  # in the same turn, or it would take one more
@@ -211,6 +224,21 @@ class Pump(threading.Thread):
         if self._called:
             self._called = False
             self._rotation.call()
+
+    def _hears_later(self, now: float) -> bool:
+        """Where our own writes are heard as well, it is asked after the next one who else wrote: that is cheaper."""
+        return self.store.hears_itself and (any(self._pending) or now < self._wrote_at + ECHO)
+
+    def _take_news(self) -> tuple[bool, bool]:
+        """Whether somebody wrote, and whether perhaps about a queue. What comes from now on is news again."""
+        heard = self._heard, self._heard_of_queues
+        self._heard = self._heard_of_queues = False
+        return heard
+
+    def _heed(self, heard: bool, queues: bool, waited: bool = False) -> None:
+        if heard and self.store.changed(waited):
+            self._reread = self._reread or queues
+            self.look(promote=True)
 
     def _all_rest(self, now: float) -> bool:
         """Every queue was found full: what was heard is looked into after that, or writers would wait for idle readers."""
@@ -258,17 +286,16 @@ class Pump(threading.Thread):
             self._rests.found(
                 asked, answer.full, {call.queue for call in answer.claimed} if answer.full else set(), now
             )
-            self._plan_next_look(turn, claimed, now)
+            self._plan_next_look(turn, answer.claimed, now)
         if finished or room > claimed:
             self._tell_of_room(called=finished > 0 and not turn.wants)
         if any(change is not None and change.place_time is not None for change in answer.changes):
             worker.pumps[0].look(promote=True)
 
-    def _plan_next_look(self, turn: Turn, claimed: int, now: float) -> None:
-        asked = sum(want.room for want in turn.wants)
-        if asks_again(turn.wants, claimed):
+    def _plan_next_look(self, turn: Turn, claimed: Sequence[Claimed], now: float) -> None:
+        if asks_again(turn.wants, [call.queue for call in claimed]):
             self._called = True
-            if claimed >= asked > 1:
+            if len(claimed) > 1:
                 for pump in self.worker.pumps:
                     if pump is not self:
                         pump.look()
@@ -287,7 +314,8 @@ class Pump(threading.Thread):
         """Until somebody wakes us, a job's time comes, or it is time to look without being told."""
         now = monotonic()
         until = [now + 1.0] if self.index else [self._poll_at]
-        for planned in (self._look_again, self._rests.next_look()):
+        heed_at = self._wrote_at + ECHO if self._heard and self.store.hears_itself else None
+        for planned in (self._look_again, self._rests.next_look(), heed_at):
             if planned is not None:
                 until.append(planned)
         if self.index == 0 and not self.hungry:

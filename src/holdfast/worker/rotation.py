@@ -1,7 +1,7 @@
 """Which queues are asked for jobs, and for how many: one after the other, so that none waits behind another for ever."""
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 
 from holdfast.stores.contract import Want
 
@@ -38,6 +38,7 @@ def shares(queues: Sequence[str], room: int, free: int) -> list[Want]:
     return [Want(queue, room // len(queues), max(0, free // len(queues))) for queue in queues]
 
 
-def asks_again(wants: Sequence[Want], claimed: int) -> bool:
-    """Whether there may be more where that came from."""
-    return claimed >= sum(want.room for want in wants) or (claimed > 0 and len(wants) > 1)
+def asks_again(wants: Sequence[Want], claimed: Iterable[str]) -> bool:
+    """Whether there may be more where that came from; `claimed` are the queues of what was got."""
+    counts = Counter(claimed)
+    return any(counts[want.queue] >= want.room for want in wants)

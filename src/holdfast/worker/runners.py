@@ -6,6 +6,7 @@
   ended with all its children, and a thread is abandoned: its late result is nobody's (C1).
 """
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -57,6 +58,15 @@ class Runner(ABC):
                 found.append(self.backlog.pop())
             except IndexError:
                 break
+        return found
+
+    def take_back_if(self, unwanted: Callable[[Claimed], bool]) -> list[Claimed]:
+        """Jobs not begun that are not wanted here."""
+        found = []
+        for call in filter(unwanted, list(self.backlog)):
+            with contextlib.suppress(ValueError):  # it has begun
+                self.backlog.remove(call)
+                found.append(call)
         return found
 
     def finish(self, end: End) -> None:

@@ -24,6 +24,7 @@ from holdfast import tracing
 from holdfast.clock import Clock, MovableClock, monotonic
 from holdfast.errors import Invalid, Unavailable
 from holdfast.jobs import secrets
+from holdfast.jobs.holds import Hold, Level
 from holdfast.jobs.job import Job
 from holdfast.jobs.placement import Asks, Colleague, asking, duties_of
 from holdfast.jobs.states import ALONE_AFTER
@@ -187,9 +188,7 @@ class Worker:
         self._ended.set()
 
     def _wind_down(self) -> None:
-        for runner in self.runners:
-            for call in runner.take_back():
-                self.hand.finished.append(attempt.handed_back(call))
+        self._take_back([call for runner in self.runners for call in runner.take_back()])
         self._wake_pumps()
         ends = monotonic() + self.settings.grace
         while self.hand.count > 0 and not self._hurry.is_set() and monotonic() < ends:
@@ -327,8 +326,9 @@ class Worker:
             runner.cancel(job_id, attempt_number, "aborted", actor)
 
     def _wake_pumps(self) -> None:
+        """For what has ended. One that is not at it takes all of it: two would only stand in each other's way."""
         self._woken.set()
-        for pump in self.pumps:
+        for pump in [pump for pump in self.pumps if not pump.exchanging][:1] or self.pumps:
             pump.wake.set()
 
     def _on_change(self) -> None:
@@ -394,12 +394,24 @@ class Worker:
     def _asked(self, store: Store) -> Sequence[tuple[int, int, str]]:
         return store.aborts(self.id)
 
-    def _hand_back(self) -> None:
+    def _hand_back(self, store: Store) -> None:
         """Quick jobs were expected and slow ones came: others may run what we did not get to."""
-        for runner in (self.loop, self.threads):
-            for call in runner.take_back(LONG_IN_BACKLOG):
-                self.hand.finished.append(attempt.handed_back(call))
-                self._wake_pumps()
+        self._take_back(self._held_in_backlog(store))
+        self._take_back([call for runner in (self.loop, self.threads) for call in runner.take_back(LONG_IN_BACKLOG)])
+
+    def _held_in_backlog(self, store: Store) -> list[Claimed]:
+        """Tasks that were claimed ahead and not begun, and that somebody holds (F17)."""
+        if not any(call.run is not None for runner in self.runners for call in list(runner.backlog)):
+            return []
+        holds = [hold for hold in store.holds() if hold.level is Level.PICK]
+        if not holds:
+            return []
+        return [call for runner in self.runners for call in runner.take_back_if(lambda call: is_held(call, holds))]
+
+    def _take_back(self, calls: Sequence[Claimed]) -> None:
+        self.hand.finished.extend(map(attempt.handed_back, calls))
+        if calls:
+            self._wake_pumps()
 
     def _sweeper(self, store: Store) -> Sweeper:
         return Sweeper(
@@ -505,3 +517,9 @@ class Worker:
                 self.hand.settled(done, reports, ended)
             if call.lease in ended:
                 return
+
+
+def is_held(call: Claimed, holds: Sequence[Hold]) -> bool:
+    """Whether it is a task that one of these is about."""
+    workflow, trigger = call.job_type.partition(".")[0], (call.job_key or "").rpartition(":")[0]
+    return call.run is not None and any(hold.covers(workflow, trigger) for hold in holds)

@@ -23,6 +23,7 @@ from holdfast.workflows import partition as partitions
 from holdfast.workflows.partition import MOST_UNDONE, MOST_UNDONE_ITEMS, Items, Partition, Simple, is_whole
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,200}")
+SUBMITS = "submit."  # and the name of a workflow: the job type that submits it when a schedule fires
 LONGEST_TRIGGER = 200
 TRIGGER = re.compile(rf"[^/\0\ud800-\udfff]{{1,{LONGEST_TRIGGER}}}")
 
@@ -142,7 +143,7 @@ def _of_name(name: Any, workflow: Any) -> Iterator[tuple[str, str]]:
 
 def _of_step(step: StepDefinition) -> Iterator[tuple[str, str]]:
     yield from _wrong("after", step.after, _is_list_of_names, "names of steps")
-    yield from _wrong("phase", step.phase, _is_phase, "a whole number, 0 or more")
+    yield from _wrong("phase", step.phase, _is_phase, f"a whole number from 0 to {LAST_PHASE:,}")
     yield from partitions.problems(step.partition)
     for name in ("can_fail", "can_ignore", "archive"):
         yield from _wrong(name, getattr(step, name), _is_flag, "true or false")
@@ -217,7 +218,11 @@ def _is_whole_from(least: int) -> Check:
     return lambda value: is_whole(value) and least <= value <= partitions.HIGHEST
 
 
-_is_phase = _is_whole_from(0)
+LAST_PHASE = 2**31 - 1  # what both databases have room for
+
+
+def _is_phase(value: Any) -> bool:
+    return is_whole(value) and 0 <= value <= LAST_PHASE
 
 
 def is_number(value: Any) -> bool:

@@ -1,11 +1,13 @@
 """A task as the function of its step sees it. What it publishes takes effect with its success, in the same transaction."""
 
+from collections.abc import Collection
 from typing import Any
 
 from msgspec import Struct, field
 
 from holdfast.errors import Invalid
 from holdfast.workflows import partition as partitions
+from holdfast.workflows.definition import nearest
 from holdfast.workflows.partition import Pack, Shard
 
 
@@ -32,8 +34,9 @@ class TaskContext(Struct, frozen=True, kw_only=True):
 class Task:
     """The only argument of a step's function."""
 
-    def __init__(self, context: TaskContext) -> None:
+    def __init__(self, context: TaskContext, steps: Collection[str] | None = None) -> None:
         self._context = context
+        self._steps = steps  # that the code knows; None: nobody asked it
         self._published: dict[str, Any] = {}
         self._partitions: dict[str, Any] = {}
 
@@ -97,7 +100,13 @@ class Task:
         self._published.update(params)
 
     def repartition(self, step: str, *, shards: int | None = None, packs: Any = None) -> None:
-        """Cut a step that still sleeps otherwise than it was declared; takes effect when this task succeeds (F13)."""
+        """Cut a step otherwise than it was declared, if it still sleeps when this task has succeeded (F13)."""
+        if shards is None and packs is None:
+            raise Invalid(f"repartition({step!r}): give shards= or packs=.")
+        if self._steps is not None and step not in self._steps:
+            raise Invalid(f"Workflow `{self.workflow}` has no step `{step}`.{nearest(step, list(self._steps))}")
+        if step == self.step:
+            raise Invalid(f"Step `{step}` has begun: only one that still sleeps can be cut otherwise.")
         self._partitions[step] = partitions.of(shards, packs)
 
     @property

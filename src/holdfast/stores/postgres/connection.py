@@ -19,6 +19,7 @@ from psycopg.rows import TupleRow
 
 from holdfast.clock import monotonic, sleep
 from holdfast.errors import Conflict, Invalid, Unavailable
+from holdfast.stores.postgres.wire import Wire
 
 PINNED_OFF = ("seqscan", "bitmapscan", "hashjoin", "mergejoin", "material", "sort")
 SETTINGS = {
@@ -52,9 +53,11 @@ class Connection:
         self.name = name
         self.lock = threading.RLock()
         self.depth = 0
+        self.ended = False  # the transaction was committed by what was sent last
         self.generation = 0  # how often it has connected
         self.pooled = False  # the session is ours for a transaction only
         self._database: psycopg.Connection[TupleRow] | None = None
+        self._wire: Wire | None = None
         self._closed = False
 
     @property
@@ -66,6 +69,14 @@ class Connection:
             self._discard()
             self._database = self._connect()
         return self._database
+
+    @property
+    def wire(self) -> Wire:
+        """For many statements at once."""
+        database = self.database
+        if self._wire is None:
+            self._wire = Wire(database)
+        return self._wire
 
     def _dead(self, database: psycopg.Connection[TupleRow]) -> bool:
         """Closed by us, or by the server while nobody looked."""
@@ -111,10 +122,14 @@ class Connection:
         self.generation += 1
         return database
 
-    def pin(self) -> None:
+    def pin(self, wire: Wire | None = None) -> None:
         """Behind a pooler, for the transaction at hand; its first statement."""
-        if self.pooled:
+        if not self.pooled:
+            return
+        if wire is None:
             self.database.execute(PINS_HERE)
+        else:
+            wire.send(PINS_HERE)
 
     @contextmanager
     def lone(self) -> Iterator[None]:
@@ -153,9 +168,10 @@ class Connection:
                 self._roll_back()
                 raise
             else:
-                self._commit()
+                if not self.ended:
+                    self._commit()
             finally:
-                self.depth = 0
+                self.depth, self.ended = 0, False
 
     def _begin(self) -> None:
         for last in (False, True):
@@ -167,6 +183,12 @@ class Connection:
                 self._discard()
                 if last:
                     raise self.lost(error) from error
+
+    def begin_again(self) -> None:
+        """For what is still to be done after its end."""
+        if self.ended:
+            self.database.execute("begin")
+            self.ended = False
 
     def _commit(self) -> None:
         if self._database is None:
@@ -185,6 +207,7 @@ class Connection:
         try:
             if self._database is not None:
                 self._database.execute("rollback")
+                self.wire.forget()
         except psycopg.Error:
             self._discard()
 
@@ -204,7 +227,7 @@ class Connection:
     def _discard(self) -> None:
         if self._database is not None:
             self._database.close()
-            self._database = None
+            self._database = self._wire = None
 
     def close(self) -> None:
         """For good; does not wait for a thread that is connecting."""

@@ -7,7 +7,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import groupby
@@ -30,9 +30,11 @@ from holdfast.stores.migrate import Migrations, moved, refuse_arriving
 from holdfast.stores.postgres.connection import GIVEN_UP, LOST, Connection, check_conninfo, one_line, passing
 from holdfast.stores.postgres.lent import Lent, driver_of
 from holdfast.stores.postgres.watch import ChannelWatch
+from holdfast.stores.postgres.wire import Reply, Wire
 from holdfast.stores.sql import SqlStore
 from holdfast.stores.statements import ALIKE, FIRST_OPTION, decode_any, encode_json
 
+Answer = psycopg.Cursor[Any] | Reply
 PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 STATEMENTS = {
     name: PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
@@ -66,6 +68,10 @@ class PostgresStore(SqlStore):
         self._to_tell: set[str] = set()  # at the end of this transaction
         self._months: set[datetime] = set()  # that this transaction knows the archive to have partitions for
         self._now: datetime | None = None
+        self._at_once = False  # this turn is made in two round trips
+        self._to_begin = False  # the next statements begin the transaction
+        self._along: Turn | None = None  # goes along with the next run that is written
+        self._sent: tuple[Turn, Sent] | None = None  # went along, and is to be read
 
     def another(self, patience: float | None = None) -> "PostgresStore":
         """A store with a connection of its own to the same instance."""
@@ -228,15 +234,23 @@ class PostgresStore(SqlStore):
         """In one round trip."""
         return self._asked([(name, params, "") for name, params in asked])
 
-    def _asked(self, asked: Sequence[tuple[str, Mapping[str, Any], str]]) -> list[list[dict[str, Any]]]:
-        """Statements with their parameters and queues in one round trip; the rows of each."""
-        database = self.connection.database
-        with database.pipeline():
-            cursors = [
-                database.cursor(row_factory=dict_row).execute(self.text(name, queue).encode(), params)
-                for name, params, queue in asked
-            ]
-        return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+    def _asked(
+        self, asked: Sequence[tuple[str, Mapping[str, Any], str]], along: Turn | None = None
+    ) -> list[list[dict[str, Any]]]:
+        """Statements with their parameters and queues in one round trip; the rows of each. A turn may go along with them."""
+        with self.connection.wire.pipeline() as wire:
+            if self._to_begin:
+                self._to_begin = False
+                wire.send("begin")
+                self.connection.pin(wire)
+            replies = [wire.send(self.text(name, queue), params) for name, params, queue in asked]
+            if along is not None:
+                self._sent = along, self._send_turn(wire, along, along.wants)
+                if not self.writes_more:
+                    wire.send("commit")
+        if along is not None and not self.writes_more:
+            self.connection.ended = True
+        return [reply.dicts() for reply in replies]
 
     @contextmanager
     def work(self, write: bool = True, begin: bool = True) -> Iterator[None]:
@@ -419,12 +433,12 @@ class PostgresStore(SqlStore):
         return self.job_added(new, stored[0], now, now)
 
     def add_alike(self, jobs: Sequence[NewJob]) -> list[int]:
-        name, params, queue = self._adding_alike(jobs)
+        name, params, queue = self._adding_alike(jobs, False)
         return self._added_alike(jobs, self.rows(name, params, queue))
 
-    def _adding_alike(self, jobs: Sequence[NewJob]) -> tuple[str, dict[str, Any], str]:
+    def _adding_alike(self, jobs: Sequence[NewJob], all_of_them: bool) -> tuple[str, dict[str, Any], str]:
         params = {name: getattr(jobs[0], name) for name in ALIKE}
-        params |= {"keys": words_literal([new.job_key for new in jobs]), "now": self.given_now()}
+        params |= {"keys": words_literal([new.job_key for new in jobs]), "now": self.given_now(), "all": all_of_them}
         return "add_alike", params | {"payloads": words_literal([new.payload for new in jobs])}, jobs[0].queue
 
     def _added_alike(self, jobs: Sequence[NewJob], rows: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -584,6 +598,25 @@ class PostgresStore(SqlStore):
 
     # The worker's turn
 
+    def exchange_with_tasks(self, turn: Turn, tasks: Sequence[Done]) -> TurnAnswer:
+        """In two round trips, if nothing else is to be done: the first begins the transaction, the second ends it."""
+        if not (turn.notes or self.adaptive or self.connection.depth):
+            with suppress(psycopg.errors.DivisionByZero):  # the key of a new task is taken: that wants a second look
+                return self._exchange_at_once(turn, tasks)
+        return super().exchange_with_tasks(turn, tasks)
+
+    def _exchange_at_once(self, turn: Turn, tasks: Sequence[Done]) -> TurnAnswer:
+        with self._translated(), self.work(begin=False):
+            self._at_once = self._to_begin = True
+            try:
+                return self.exchange_inside(turn, tasks)
+            finally:
+                self._at_once, self._to_begin, self._along, self._sent = False, False, None, None
+
+    def go_along(self, turn: Turn) -> None:
+        throttled = any(self.queue_row(want.queue).throttled for want in turn.wants)
+        self._along = turn if self._at_once and not (turn.reports or throttled) else None
+
     def exchange(self, turn: Turn) -> TurnAnswer:
         tasks = [item for item in turn.done if item.call.run is not None]
         if tasks:
@@ -648,8 +681,10 @@ class PostgresStore(SqlStore):
         groups = [list(group) for _, group in groupby(jobs, key=lambda new: new.job_type)]
         asked: list[tuple[str, Mapping[str, Any], str]]
         asked = [("put_step", {**step, "run": run["id"]}, "") for step in steps]
-        asked += [("put_run", run, ""), *(self._adding_alike(alike) for alike in groups)]
-        found = self._asked(asked)[len(asked) - len(groups) :]
+        along, self._along = self._along, None
+        whole = along is not None and not self.writes_more
+        asked += [("put_run", run, ""), *(self._adding_alike(alike, whole) for alike in groups)]
+        found = self._asked(asked, along)[len(asked) - len(groups) :]
         return [
             job_id
             for alike, rows in zip(groups, found, strict=True)
@@ -702,7 +737,27 @@ class PostgresStore(SqlStore):
         begin: bool = False,
     ) -> TurnAnswer:
         """Settle, promote and claim; of throttled queues a look is taken, for a claim in the same transaction."""
-        database, now = self.connection.database, self.given_now()
+        if self._sent is not None and self._sent[0] is turn:
+            sent, self._sent = self._sent[1], None
+        else:
+            with self.connection.wire.pipeline() as wire:
+                if begin:
+                    wire.send("begin")
+                if begin or not self.connection.depth:
+                    self.connection.pin(wire)
+                sent = self._send_turn(wire, turn, wants, throttled)
+        for known, replies in sent.looks:
+            assert looked is not None
+            looked.append(self.looked([reply.dicts() for reply in replies], known))
+        claimed = [call for want, reply in sent.claims for call in self._behind_held(want, reply, sent.common)]
+        count = sum((reply.fetchone() or (0,))[0] for reply in sent.settled)
+        stale = len(turn.done) - count + sum(change is None for change in changes)
+        count, wake_in = (sent.promoted.fetchone() or (0, None)) if sent.promoted else (0, None)
+        return TurnAnswer(claimed, stale, changes, 0.0 if count == PROMOTED else wake_in)
+
+    def _send_turn(self, wire: Wire, turn: Turn, wants: Sequence[Want], throttled: Sequence[Want] = ()) -> "Sent":
+        """The statements of a turn, in the pipeline that is open."""
+        now = self.given_now()
         by_queue: dict[str, list[Done]] = {}
         for item in turn.done:
             by_queue.setdefault(item.call.queue, []).append(item)
@@ -712,58 +767,33 @@ class PostgresStore(SqlStore):
             asked = "asked_or_late_types"
             names, seconds = zip(*turn.late, strict=True)
             common |= {"late": words_literal(names), "seconds": literal(seconds)}
-        with database.pipeline():
-            if begin:
-                database.execute("begin")
-            if begin or not self.connection.depth:
-                self.connection.pin()
-            settled = [
-                database.execute(
-                    self.text("settle", queue).encode(), self._settle_params(queue, items, now), binary=True
-                )
-                for queue, items in by_queue.items()
-            ]
-            if turn.ended_leases:
-                database.execute(self.text("end_leases").encode(), {"ids": literal(turn.ended_leases)})
-            for queue in sorted(by_queue.keys() - {want.queue for want in turn.wants}):
-                if self.queue_row(queue).throttled:  # room is made that we do not fill
-                    database.execute(self.text("tell").encode(), {"channel": self.channel, "queue": queue})
-            if turn.promote:
-                promoted = database.execute(self.text("promote").encode(), {"now": now, "limit": PROMOTED}, binary=True)
-            claims = [
-                (
-                    want,
-                    database.execute(
-                        self.text("claim", want.queue, asked).encode(),
-                        {**common, "queue": want.queue, "room": want.room},
-                        binary=True,
-                    ),
-                )
-                for want in wants
-            ]
-            looks = [self._send_look(turn, want) for want in _by_name(throttled)]
-        for known, cursors in looks:
-            assert looked is not None
-            looked.append(self.looked([cursor.fetchall() for cursor in cursors], known))
-        claimed = [call for want, cursor in claims for call in self._behind_held(want, cursor, common)]
-        count = sum((cursor.fetchone() or (0,))[0] for cursor in settled)
-        stale = len(turn.done) - count + sum(change is None for change in changes)
-        count, wake_in = (promoted.fetchone() or (0, None)) if turn.promote else (0, None)
-        return TurnAnswer(claimed, stale, changes, 0.0 if count == PROMOTED else wake_in)
+        settled = [
+            wire.send(self.text("settle", queue), self._settle_params(queue, items, now))
+            for queue, items in by_queue.items()
+        ]
+        if turn.ended_leases:
+            wire.send(self.text("end_leases"), {"ids": literal(turn.ended_leases)})
+        for queue in sorted(by_queue.keys() - {want.queue for want in turn.wants}):
+            if self.queue_row(queue).throttled:  # room is made that we do not fill
+                wire.send(self.text("tell"), {"channel": self.channel, "queue": queue})
+        promoted = wire.send(self.text("promote"), {"now": now, "limit": PROMOTED}) if turn.promote else None
+        claims = [
+            (want, wire.send(self.text("claim", want.queue, asked), {**common, "queue": want.queue, "room": want.room}))
+            for want in wants
+        ]
+        looks = [self._send_look(wire, turn, want) for want in _by_name(throttled)]
+        return Sent(common, settled, promoted, claims, looks)
 
-    def _send_look(self, turn: Turn, want: Want) -> tuple[dict[str, Any], list[psycopg.Cursor[dict[str, Any]]]]:
+    def _send_look(self, wire: Wire, turn: Turn, want: Want) -> tuple[dict[str, Any], list[Reply]]:
         """The questions of a look, in the pipeline that is open; each sees what was committed before the lock was had."""
         asked, known = self.looks(turn, want)
-        database = self.connection.database
-        return known, [
-            database.cursor(row_factory=dict_row).execute(self.text(name, want.queue).encode(), params)
-            for name, params in asked
-        ]
+        return known, [wire.send(self.text(name, want.queue), params) for name, params in asked]
 
-    def _behind_held(self, want: Want, cursor: psycopg.Cursor[Any], common: Mapping[str, Any]) -> list[Claimed]:
+    def _behind_held(self, want: Want, cursor: Answer, common: Mapping[str, Any]) -> list[Claimed]:
         """What was claimed; if tasks that somebody holds were in the way, also what stands behind them."""
         found, held = self._claimed(want.queue, cursor)
         while held and len(found) < want.room:
+            self.connection.begin_again()
             self.clear_line(want.queue)
             params = {**common, "queue": want.queue, "room": want.room - len(found)}
             text = self.text("claim", want.queue).encode()
@@ -771,7 +801,7 @@ class PostgresStore(SqlStore):
             found += more
         return found
 
-    def _claimed(self, queue: str, cursor: psycopg.Cursor[Any]) -> tuple[list[Claimed], bool]:
+    def _claimed(self, queue: str, cursor: Answer) -> tuple[list[Claimed], bool]:
         return claimed_of(cursor, queue, self.queue_row(queue).claim_order == "schedule")
 
     def _settle_params(self, queue: str, items: Sequence[Done], now: datetime | None) -> dict[str, Any]:
@@ -787,6 +817,16 @@ class PostgresStore(SqlStore):
             "results": results,
             "now": now,
         }
+
+
+class Sent(Struct, frozen=True):
+    """A turn on its way: what its statements were told in common, and their answers as they come."""
+
+    common: dict[str, Any]
+    settled: list[Reply]
+    promoted: Reply | None
+    claims: list[tuple[Want, Reply]]
+    looks: list[tuple[dict[str, Any], list[Reply]]]
 
 
 class Frame(Struct, frozen=True):
@@ -826,7 +866,7 @@ def job_id_of(item: Done) -> int:
     return item.call.id
 
 
-def claimed_of(cursor: psycopg.Cursor[Any], queue: str, by_time: bool) -> tuple[list[Claimed], bool]:
+def claimed_of(cursor: Answer, queue: str, by_time: bool) -> tuple[list[Claimed], bool]:
     """The claimed jobs in claim order, UPDATE … RETURNING gives none; and whether tasks were met that somebody holds."""
     rows = cursor.fetchall()
     held = bool(rows) and rows[-1][0] is None

@@ -32,6 +32,7 @@ from holdfast.stores.statements import ALIKE, FIRST_OPTION, RowDict, decode_any,
 STATEMENTS = queryfile.load("holdfast.stores.sqlite")
 LAW = (
     "create_queue_index",
+    "create_queue_index_of_runs",
     "create_law_update",
     "create_law_insert",
     "create_law_delete",
@@ -67,7 +68,7 @@ class SqliteStore(SqlStore):
         shared = self.connection if self.connection.in_memory else None
         store = SqliteStore(self.path, self.instance, self.clock, patience, shared)
         store.listeners, store.takers, store.source = self.listeners, self.takers, self.source
-        store.throttlers = self.throttlers
+        store.throttlers, store._filled = self.throttlers, self._filled
         return store
 
     def close(self) -> None:
@@ -251,17 +252,23 @@ class SqliteStore(SqlStore):
             return MemoryWatch(self.connection.watchers, wake)
         return FileWatch(self.path, lambda: wake(News.ANYTHING))
 
+    def files(self) -> tuple[str, ...]:
+        path = os.path.abspath(self.path)
+        return () if self.connection.in_memory else (path, f"{path}-wal", f"{path}-shm")
+
     def lock_path(self) -> str | None:
         return None if self.connection.in_memory else f"{os.path.abspath(self.path)}-worker-{secrets.token_hex(6)}"
 
-    def changed(self) -> bool:
+    hears_itself = True
+
+    def changed(self, waited: bool = False) -> bool:
         """Somebody else committed since the last look."""
         if self.connection.in_memory:
             return True
         with self.connection.lock:
             seen = self._data_version
             self._data_version = self._ask_data_version()
-            if self._data_version == seen:
+            if self._data_version == seen and not waited:
                 # The news of a write comes before its commit is to be seen: wait for the writer, then ask again.
                 with self.connection.transaction(write=True):
                     pass

@@ -41,6 +41,10 @@ update {schedule} set last_time = :last_time, last_job = :last_job, count = :cou
 -- It could not fire: looked at again later, and it says why.
 update {schedule} set wake_time = :wake_time, problem = :problem, update_time = :now where name = :name and next_time = :was;
 
+-- name: wake_schedules
+-- What kept some from firing may be gone: they are looked at now, and not only when it is their turn again.
+update {schedule} set wake_time = next_time where problem is not null;
+
 -- name: drop_schedule
 delete from {schedule} where name = :name;
 

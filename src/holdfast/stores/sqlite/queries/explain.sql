@@ -68,6 +68,6 @@ select id, execution_time from (select id, job_type, outcome, execution_time fro
 where job_type = :job_type and outcome = 'success' and execution_time is not null;
 
 -- name: durations_archived
--- Of a type that is rare beside others.
+-- Of a type that is rare beside others. Differs from PostgreSQL: there a range keeps the plan to the index of types.
 select id, execution_time from (select id, outcome, execution_time from {archive} where job_type = :job_type order by id desc limit :limit)
 where outcome = 'success' and execution_time is not null;

@@ -84,6 +84,10 @@ select *, null as archive_time from {archive} where 0;
 -- name: create_queue_index
 create index {queue_table_key} on {queue_table} (job_type, job_key, id) where job_key is not null;
 
+-- name: create_queue_index_of_runs
+-- A page of a step's tasks costs the same however many jobs, or tasks of it, there are.
+create index {queue_table_run} on {queue_table} (run, job_type, id) where run is not null;
+
 -- name: create_law_update
 -- AFTER with WHEN: a legal write runs no trigger program. The texts are literals because libraries before 3.47 cannot read
 -- a schema in which raise() has anything else, and strangers look at the file with what they have.

@@ -1,0 +1,170 @@
+"""Several statements in one round trip, with less ado than psycopg's own pipeline.
+
+psycopg makes a cursor for each statement, reads its text again and talks to the server before the next one is there: for
+the dozen small statements of a worker's turn that was more work than the server has with them. Here they go out together
+and their answers are read when all have come.
+"""
+
+import re
+import select
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg.abc import Buffer
+from psycopg.abc import Transformer as Loader
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.pq import ExecStatus, Format
+from psycopg.pq.abc import PGresult
+
+NAMED = re.compile(r"%\(([a-z_]+)\)s")
+FINE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
+READ, WRITE = select.POLLIN | select.POLLERR | select.POLLHUP, select.POLLOUT
+
+
+class Numbered(NamedTuple):
+    """A statement as the server reads it, and whose values its numbers stand for."""
+
+    text: bytes
+    names: tuple[str, ...]
+
+
+class Reply:
+    """What came of one statement; to be read when the pipeline has ended."""
+
+    result: PGresult
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        self._loader.set_pgresult(self.result)
+        return self._loader.load_rows(0, self.result.ntuples, tuple)
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        return next(iter(self.fetchall()), None)
+
+    def dicts(self) -> list[dict[str, Any]]:
+        result = self.result
+        names = [(result.fname(index) or b"").decode() for index in range(result.nfields)]
+        return [dict(zip(names, row, strict=True)) for row in self.fetchall()]
+
+
+class Collected(NamedTuple):
+    """A statement with its values, ready to be sent."""
+
+    text: bytes
+    values: Sequence[Buffer | None]
+    types: tuple[int, ...]
+    formats: Sequence[Format]
+    reply: Reply
+
+
+class Wire:
+    """One connection's way to send them. Whoever uses it has the connection to themselves."""
+
+    def __init__(self, database: psycopg.Connection[Any]) -> None:
+        self._database = database
+        self._pgconn = database.pgconn
+        self._dumper = Transformer(database)
+        self._loader = Transformer(database)
+        self._prepared: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
+        self._count = 0
+        self._collected: list[Collected] = []
+        self._poll = select.poll()
+        self._poll.register(self._pgconn.socket)
+
+    def forget(self) -> None:
+        """psycopg drops all prepared statements of a connection after a rollback."""
+        self._prepared.clear()
+
+    @contextmanager
+    def pipeline(self) -> Iterator["Wire"]:
+        """What is collected inside goes out at its end, and the first error of the server is raised there.
+
+        Until then the connection may be used for other things.
+        """
+        self._collected = []
+        yield self
+        try:
+            self._pgconn.enter_pipeline_mode()
+            error = self._exchanged()
+            self._pgconn.exit_pipeline_mode()
+        except BaseException:
+            self._database.close()  # nobody knows what would come next on it
+            raise
+        if error is not None:
+            raise error
+
+    def send(self, text: str, params: Mapping[str, Any] | None = None) -> Reply:
+        statement = numbered(text)
+        values = [params[name] for name in statement.names] if params else ()
+        dumped = self._dumper.dump_sequence(values, [PyFormat.AUTO] * len(values))
+        types, formats = self._dumper.types or (), self._dumper.formats or ()
+        reply = Reply(self._loader)
+        self._collected.append(Collected(statement.text, dumped, types, formats, reply))
+        return reply
+
+    def _exchanged(self) -> psycopg.Error | None:
+        """Send what was collected, and give every reply its result; the first error."""
+        replies: list[Reply | None] = []  # None: to the preparing of a statement
+        for each in self._collected:
+            if self._database.prepare_threshold is None:
+                self._pgconn.send_query_params(each.text, each.values, each.types, each.formats, Format.BINARY)
+            else:
+                name = self._prepared.get((each.text, each.types)) or self._prepare(each, replies)
+                self._pgconn.send_query_prepared(name, each.values, each.formats, Format.BINARY)
+            replies.append(each.reply)
+        self._pgconn.pipeline_sync()
+        error: psycopg.Error | None = None
+        for reply in replies:
+            result = self._next_result()
+            if result.status not in FINE:
+                error = error or self._error(result)
+            elif reply is not None:
+                reply.result = result
+        self._next_result()  # of the sync
+        if error is not None:
+            self.forget()  # what was to be prepared after it was not
+        return error
+
+    def _prepare(self, statement: "Collected", replies: list[Reply | None]) -> bytes:
+        self._count += 1
+        name = self._prepared[statement.text, statement.types] = f"holdfast_{self._count}".encode()
+        self._pgconn.send_prepare(name, statement.text, statement.types)
+        replies.append(None)
+        return name
+
+    def _error(self, result: PGresult) -> psycopg.Error:
+        return psycopg.errors.error_from_result(result, self._database.info.encoding)
+
+    def _next_result(self) -> PGresult:
+        while True:
+            self._wait()
+            result = self._pgconn.get_result()
+            if result is not None:
+                return result
+
+    def _wait(self) -> None:
+        """Until there is a result to be had; sends what is still to be sent. Waiting leaves the interpreter to others."""
+        pgconn = self._pgconn
+        unsent = pgconn.flush()
+        while pgconn.is_busy():
+            self._poll.modify(pgconn.socket, READ | (WRITE if unsent else 0))
+            for _, event in self._poll.poll():
+                if event & READ:
+                    pgconn.consume_input()
+            unsent = pgconn.flush()
+
+
+@lru_cache(maxsize=1000)
+def numbered(text: str) -> Numbered:
+    """From the form that psycopg reads."""
+    names: dict[str, int] = {}
+
+    def number(match: re.Match[str]) -> str:
+        return f"${names.setdefault(match[1], len(names) + 1)}"
+
+    return Numbered(NAMED.sub(number, text).replace("%%", "%").encode(), tuple(names))

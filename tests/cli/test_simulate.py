@@ -1,0 +1,154 @@
+"""`holdfast simulate`: a fleet from a description, with changes beside it, or a day that was."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from holdfast import App
+from holdfast.clock import MovableClock
+from tests.cli.conftest import Call
+
+SHOP = Path(__file__).resolve().parents[2] / "examples" / "simulation" / "shop.toml"
+SMALL = """
+[queues.mail]
+throttle_limit = 1
+
+[types.send]
+arrivals = { every = 10 }
+duration = 15
+timeout = "none"
+
+[workers.one]
+concurrency = 4
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> str:
+    file = tmp_path / "fleet.toml"
+    file.write_text(SMALL)
+    return str(file)
+
+
+def test_the_example_is_played(cli: Call) -> None:
+    answer = cli("simulate", str(SHOP))
+    assert answer.code == 0, answer.err
+    for words in (
+        "jobs in 24 h from 2026-01-05T00:00:00Z, seed 1",
+        "newsletter",
+        "limit use",
+        "utilisation",
+        "Backlog",
+    ):
+        assert words in answer.out
+    assert "█" in answer.out
+    assert answer.err == ""
+
+
+def test_a_change_is_shown_beside_it(cli: Call, small: str) -> None:
+    answer = cli("simulate", small, "--hours", "1", "--set", "queues.mail.limit=2")
+    assert "As described, and with queues.mail.limit=2:" in answer.out
+    rows = {tuple(line.split()[:3]): line.split()[3:] for line in answer.out.splitlines()}
+    assert rows["queue", "mail", "limit"][:4] == ["use", "100%", "75%", "−25"]
+    wait = next(line for line in answer.out.splitlines() if line.startswith("send") and "wait max" in line)
+    assert wait.endswith("−100%")
+
+
+def test_programs_get_both_with_their_differences(cli: Call, small: str) -> None:
+    alone = cli("simulate", small, "--hours", "1", "--json").json
+    assert (alone["changed"], alone["set"], alone["differences"]) == (None, [], None)
+    assert alone["described"]["jobs"] == 359
+    assert alone["described"]["queues"]["mail"]["limit_use"] == pytest.approx(1, abs=0.01)
+    assert len(alone["described"]["queues"]["mail"]["backlog"]) == 96
+
+    both = cli("simulate", small, "--hours", "1", "--set", "queues.mail.throttle_limit=2", "--json").json
+    assert both["described"] == alone["described"]
+    assert both["changed"]["types"]["send"]["wait"]["max"] == 0
+    assert both["differences"]["send: wait max"]["changed"] == 0
+    assert both["differences"]["queue mail: at limit"]["described"] > 0.9
+
+
+def test_a_seed_gives_the_same_again(cli: Call, tmp_path: Path) -> None:
+    file = tmp_path / "fleet.toml"
+    file.write_text(SMALL.replace("{ every = 10 }", "{ per_hour = 200 }"))
+    first, again, other = (
+        cli("simulate", str(file), "--hours", "2", "--seed", seed, "--json").out for seed in ("7", "7", "8")
+    )
+    assert first == again != other
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ((), 2, "Name a file that describes the fleet, or --from-archive DAY"),
+        (("nowhere.toml",), 3, "There is no file nowhere.toml"),
+        (("FILE", "--days", "1", "--hours", "1"), 2, "Give --days or --hours, not both."),
+        (("FILE", "--hours", "-1"), 2, "simulation.hours=-1.0: `hours` is -1.0; give a number above 0"),
+        (
+            ("FILE", "--set", "queues.mial.limit=3", "--set", "types.send.retries=x"),
+            2,
+            "--set types.send.retries=x: `retries`",
+        ),
+        (("FILE", "--set", "queues"), 2, "is no change; write what and how"),
+        (("--from-archive", "yesterday"), 2, "write a day as 2026-12-24"),
+    ],
+)
+def test_what_is_wrong_is_told(cli: Call, small: str, arguments: tuple[str, ...], code: int, words: str) -> None:
+    answer = cli("simulate", *(small if each == "FILE" else each for each in arguments))
+    assert (answer.code, answer.out) == (code, "")
+    assert words in answer.err
+
+
+@pytest.fixture
+def yesterday(url: str) -> App:
+    """Twenty jobs of a day, one every minute from noon on, that took two minutes each; one failed, one is wanted later."""
+    clock = MovableClock(datetime(2026, 3, 2, 12, tzinfo=UTC))
+    with App(url, name="shop", clock=clock) as app:
+        mail = app.queue("mail", throttle_limit=1)
+        state = {"fails": 1}
+
+        @mail.job(timeout=None, retries=1, retry=None, priority=50)
+        def send(number: int) -> None:
+            clock.advance(120)
+            if state["fails"]:
+                state["fails"] -= 1
+                raise ValueError("once")
+
+        for number in range(20):
+            options = {"delay": 3600} if number == 19 else {}
+            send.using(job_key=f"k{number}", **options).enqueue(number=number)
+        app.run_until_idle()
+        clock.advance(2 * 3600)
+        app.run_until_idle()
+        app.store.archive(3600)  # a part of them
+    return app
+
+
+def test_a_day_that_was_is_played_again(cli: Call, yesterday: App, url: str, tmp_path: Path) -> None:
+    missing = cli("simulate", "--from-archive", "2026-03-02", "--url", url)
+    assert (missing.code, "No worker is alive" in missing.err) == (3, True)
+    assert cli("simulate", "--from-archive", "2026-03-09", "--url", url).code == 3
+
+    file = tmp_path / "workers.toml"
+    file.write_text("[workers.some]\nconcurrency = 10\n")
+    day = ("simulate", str(file), "--from-archive", "2026-03-02", "--url", url, "--json")
+    played = cli(*day, "--set", "queues.mail.throttle_limit=5").json
+    for name in ("described", "changed"):
+        send = played[name]["types"]["send"]
+        assert (send["arrived"], send["succeeded"], send["retries"]) == (20, 20, 1)
+    assert played["described"]["start"] == "2026-03-02T00:00:00Z"
+    assert played["described"]["queues"]["mail"]["most_in_use"] == 1
+    assert played["changed"]["queues"]["mail"]["most_in_use"] == 5
+    assert played["described"]["types"]["send"]["wait"]["max"] == pytest.approx(19 * 120, abs=130)
+    assert played["changed"]["types"]["send"]["wait"]["max"] < 600
+    assert timedelta(seconds=played["described"]["seconds"]) == timedelta(days=1)
+
+
+def test_living_workers_are_those_of_the_day(cli: Call, yesterday: App, url: str) -> None:
+    with App(url, name="shop") as app:
+        app.queue("mail", throttle_limit=1).job(name="send")(lambda number: None)
+        with app.worker(concurrency=3, labels=["eu"]):
+            played = cli("simulate", "--from-archive", "2026-03-02", "--url", url, "--json").json
+    assert played["described"]["workers"]["workers-1"]["slots"] == 3
+    assert played["described"]["types"]["send"]["succeeded"] == 20
