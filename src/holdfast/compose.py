@@ -1,6 +1,5 @@
 """Declaring workflows, submitting them, and their runs as values that can be asked again."""
 
-import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -20,7 +19,7 @@ from holdfast.jobs.job import Job
 from holdfast.jobs.outcome import Failed, Snooze, Wait
 from holdfast.jobs.placement import PREFER_FOR, check_labels
 from holdfast.jobs.states import TASK_STATE
-from holdfast.on_demand import explain_step
+from holdfast.on_demand import apart, explain_step
 from holdfast.stores.contract import RunRow, RunStep, Store, Submission
 from holdfast.workflows import definition as definitions
 from holdfast.workflows import functions
@@ -41,6 +40,8 @@ class Composes(Protocol):
     def store(self) -> Store: ...
 
     def queue(self, name: str) -> Queue: ...
+
+    def store_run(self, wanted: Submission) -> RunRow: ...
 
 
 class Workflow:
@@ -171,7 +172,7 @@ class Workflow:
         """A new run, or the one that this trigger has made before (F14). Everything wrong with it is told at once."""
         lacking = [f"steps.{name}: has no function in this app" for name in self._steps if name not in self._functions]
         wanted = submission(self.definition, trigger, params, steps, ignore, priority, actor, lacking)
-        return Run(self.app, self.app.store.submit(wanted))
+        return Run(self.app, self.app.store_run(wanted))
 
     def submitter(self) -> JobType:
         """The job type of a schedule's firings: its handler submits a run. Its trigger makes a repetition harmless (F14)."""
@@ -259,7 +260,7 @@ def called_with_task(
 
         async def task(context: TaskContext) -> Any:
             if context.makes_items and items is not None:
-                return await asyncio.to_thread(items.make, context)  # it is a plain function, and may block
+                return await apart(items.make, context)  # it is a plain function, and may block
             made = Task(context, steps)
             return with_effects(made, await function(made))
 

@@ -587,11 +587,12 @@ class Received(Struct, frozen=True):
 
 
 class EndedBuild(Struct, frozen=True):
-    """A build whose job is final and whose files nobody has written."""
+    """A build whose job is final, while nobody has written its files or compared them with the job."""
 
     id: int
     job_id: int
     begun: bool
+    completed: bool  # its builder has written them
     outcome: str
     error: str | None
 
@@ -612,6 +613,7 @@ class BuildFilter(Struct, frozen=True):
 
     project: str | None = None
     branch: str | None = None
+    trusted: bool | None = None
     commit: str | None = None
     state: str | None = None
     before: int | None = None
@@ -674,6 +676,8 @@ class Store(Protocol):
     def generation(self) -> int:
         """How often it has connected."""
         ...
+
+    def files(self) -> tuple[str, ...]: ...
 
     def lock_path(self) -> str | None: ...
 
@@ -855,7 +859,16 @@ class Store(Protocol):
     # Builds
     def receive_build(self, new: NewBuild) -> Received: ...
 
-    def end_builds(self, project: str, branch: str | None, pull_request: int | None, actor: str) -> Sequence[int]: ...
+    def identity(self) -> str: ...
+
+    def end_builds(
+        self,
+        project: str,
+        branch: str | None,
+        pull_request: int | None,
+        actor: str,
+        delivery: tuple[str, str] | None = None,
+    ) -> Sequence[int]: ...
 
     def remember_delivery(self, project: str, forge: str, delivery: str) -> None: ...
 
@@ -874,7 +887,12 @@ class Store(Protocol):
     def tell_steps(self, job: int, attempt: int, steps: Sequence[BuildStep], told: Sequence[Telling]) -> bool: ...
 
     def complete_build(
-        self, job: int, attempt: int, steps: Sequence[BuildStep] | None, told: Sequence[Telling]
+        self,
+        job: int,
+        attempt: int,
+        steps: Sequence[BuildStep] | None,
+        told: Sequence[Telling],
+        found: str | None = None,
     ) -> bool: ...
 
     def abort_build(self, build: int, actor: str) -> Job: ...
@@ -882,6 +900,8 @@ class Store(Protocol):
     def retry_build(self, build: int, actor: str) -> Received: ...
 
     def ended_builds(self, limit: int = 100) -> Sequence[EndedBuild]: ...
+
+    def agree_on_builds(self, jobs: Sequence[int]) -> None: ...
 
     def build_jobs(self, jobs: Sequence[int]) -> Mapping[int, tuple[bool, bool]]: ...
 
@@ -927,7 +947,7 @@ class Store(Protocol):
     def watch(self, wake: Callable[[News], None]) -> Watch: ...
 
     # The sweeper
-    def lose(self, worker: int) -> int: ...
+    def lose(self, worker: int, beat: int | None = None) -> int | None: ...
 
     def disown(self, worker: int, pump: int, known: Sequence[int]) -> int: ...
 

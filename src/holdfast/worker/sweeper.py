@@ -178,7 +178,9 @@ class Sweeper(threading.Thread):
         lost = set(self._vigil.look(workers, self.store.generation, own_beat))
         for row in workers:
             if row in dead or row.id in lost:
-                count = self.store.lose(row.id)
+                count = self.store.lose(row.id, row.beat)
+                if count is None:
+                    continue
                 logger.warning("Worker %s (%s) is lost; jobs recovered from it: %s.", row.id, row.name, count)
                 if row.lock_path:
                     lockfile.forget(row.lock_path)

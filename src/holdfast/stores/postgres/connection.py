@@ -53,6 +53,7 @@ class Connection:
         self.name = name
         self.lock = threading.RLock()
         self.depth = 0
+        self.ended = False  # the transaction was committed by what was sent last
         self.generation = 0  # how often it has connected
         self.pooled = False  # the session is ours for a transaction only
         self._database: psycopg.Connection[TupleRow] | None = None
@@ -167,9 +168,10 @@ class Connection:
                 self._roll_back()
                 raise
             else:
-                self._commit()
+                if not self.ended:
+                    self._commit()
             finally:
-                self.depth = 0
+                self.depth, self.ended = 0, False
 
     def _begin(self) -> None:
         for last in (False, True):
@@ -181,6 +183,12 @@ class Connection:
                 self._discard()
                 if last:
                     raise self.lost(error) from error
+
+    def begin_again(self) -> None:
+        """For what is still to be done after its end."""
+        if self.ended:
+            self.database.execute("begin")
+            self.ended = False
 
     def _commit(self) -> None:
         if self._database is None:

@@ -7,7 +7,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import groupby
@@ -68,6 +68,7 @@ class PostgresStore(SqlStore):
         self._to_tell: set[str] = set()  # at the end of this transaction
         self._months: set[datetime] = set()  # that this transaction knows the archive to have partitions for
         self._now: datetime | None = None
+        self._at_once = False  # this turn is made in two round trips
         self._to_begin = False  # the next statements begin the transaction
         self._along: Turn | None = None  # goes along with the next run that is written
         self._sent: tuple[Turn, Sent] | None = None  # went along, and is to be read
@@ -245,6 +246,10 @@ class PostgresStore(SqlStore):
             replies = [wire.send(self.text(name, queue), params) for name, params, queue in asked]
             if along is not None:
                 self._sent = along, self._send_turn(wire, along, along.wants)
+                if not self.writes_more:
+                    wire.send("commit")
+        if along is not None and not self.writes_more:
+            self.connection.ended = True
         return [reply.dicts() for reply in replies]
 
     @contextmanager
@@ -428,12 +433,12 @@ class PostgresStore(SqlStore):
         return self.job_added(new, stored[0], now, now)
 
     def add_alike(self, jobs: Sequence[NewJob]) -> list[int]:
-        name, params, queue = self._adding_alike(jobs)
+        name, params, queue = self._adding_alike(jobs, False)
         return self._added_alike(jobs, self.rows(name, params, queue))
 
-    def _adding_alike(self, jobs: Sequence[NewJob]) -> tuple[str, dict[str, Any], str]:
+    def _adding_alike(self, jobs: Sequence[NewJob], all_of_them: bool) -> tuple[str, dict[str, Any], str]:
         params = {name: getattr(jobs[0], name) for name in ALIKE}
-        params |= {"keys": words_literal([new.job_key for new in jobs]), "now": self.given_now()}
+        params |= {"keys": words_literal([new.job_key for new in jobs]), "now": self.given_now(), "all": all_of_them}
         return "add_alike", params | {"payloads": words_literal([new.payload for new in jobs])}, jobs[0].queue
 
     def _added_alike(self, jobs: Sequence[NewJob], rows: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -594,19 +599,23 @@ class PostgresStore(SqlStore):
     # The worker's turn
 
     def exchange_with_tasks(self, turn: Turn, tasks: Sequence[Done]) -> TurnAnswer:
-        """In three round trips, if nothing else is to be done: the first begins the transaction, the second claims."""
-        if turn.notes or self.adaptive or self.connection.depth:
-            return super().exchange_with_tasks(turn, tasks)
+        """In two round trips, if nothing else is to be done: the first begins the transaction, the second ends it."""
+        if not (turn.notes or self.adaptive or self.connection.depth):
+            with suppress(psycopg.errors.DivisionByZero):  # the key of a new task is taken: that wants a second look
+                return self._exchange_at_once(turn, tasks)
+        return super().exchange_with_tasks(turn, tasks)
+
+    def _exchange_at_once(self, turn: Turn, tasks: Sequence[Done]) -> TurnAnswer:
         with self._translated(), self.work(begin=False):
-            self._to_begin = True
+            self._at_once = self._to_begin = True
             try:
                 return self.exchange_inside(turn, tasks)
             finally:
-                self._to_begin, self._along, self._sent = False, None, None
+                self._at_once, self._to_begin, self._along, self._sent = False, False, None, None
 
     def go_along(self, turn: Turn) -> None:
         throttled = any(self.queue_row(want.queue).throttled for want in turn.wants)
-        self._along = None if turn.reports or self.adaptive or throttled else turn
+        self._along = turn if self._at_once and not (turn.reports or throttled) else None
 
     def exchange(self, turn: Turn) -> TurnAnswer:
         tasks = [item for item in turn.done if item.call.run is not None]
@@ -672,8 +681,9 @@ class PostgresStore(SqlStore):
         groups = [list(group) for _, group in groupby(jobs, key=lambda new: new.job_type)]
         asked: list[tuple[str, Mapping[str, Any], str]]
         asked = [("put_step", {**step, "run": run["id"]}, "") for step in steps]
-        asked += [("put_run", run, ""), *(self._adding_alike(alike) for alike in groups)]
         along, self._along = self._along, None
+        whole = along is not None and not self.writes_more
+        asked += [("put_run", run, ""), *(self._adding_alike(alike, whole) for alike in groups)]
         found = self._asked(asked, along)[len(asked) - len(groups) :]
         return [
             job_id
@@ -783,6 +793,7 @@ class PostgresStore(SqlStore):
         """What was claimed; if tasks that somebody holds were in the way, also what stands behind them."""
         found, held = self._claimed(want.queue, cursor)
         while held and len(found) < want.room:
+            self.connection.begin_again()
             self.clear_line(want.queue)
             params = {**common, "queue": want.queue, "room": want.room - len(found)}
             text = self.text("claim", want.queue).encode()

@@ -6,7 +6,7 @@ past them, neither a process that has been partitioned away nor plain SQL.
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.stores import queryfile
@@ -58,7 +58,7 @@ class SqliteSide(Side):
             cursor = self.store.connection.database.cursor()
             return list(cursor.execute(self._text("read_range", table), {"after": after, "upto": upto}))
 
-    def read_all(self, table: Table) -> Iterator[Row]:
+    def read_all(self, table: Table) -> Generator[Row, None, None]:
         with self.store.work(write=False):
             yield from self.store.connection.database.cursor().execute(self._text("read_all", table))
 
