@@ -224,11 +224,6 @@ class Connection:
         except psycopg.Error:
             self._discard()
 
-    def forget_prepared(self) -> None:
-        """psycopg has dropped every prepared statement of the connection, ours too."""
-        if self._wire is not None:
-            self._wire.forget()
-
     def lost(self, error: psycopg.Error) -> Unavailable:
         """The connection broke: forget it and say so. Some such errors leave it whole, like a deadlock."""
         if self._database is not None and not self._dead(self._database) and error.sqlstate is not None:

@@ -226,10 +226,7 @@ class PostgresStore(SqlStore):
             return cursor.execute(self.text(name, queue).encode(), params or {}).fetchall()
 
     def run(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> int:
-        count = self.connection.database.execute(self.text(name, queue).encode(), params or {}).rowcount
-        if name == "undo_savepoint":
-            self.connection.forget_prepared()  # as psycopg does after ROLLBACK
-        return count
+        return self.connection.database.execute(self.text(name, queue).encode(), params or {}).rowcount
 
     def run_many(self, name: str, params: Sequence[Mapping[str, Any]], queue: str = "") -> None:
         with self.connection.database.cursor() as cursor:
@@ -379,9 +376,7 @@ class PostgresStore(SqlStore):
     ) -> psycopg.Cursor[Any]:
         """A statement with names that are not the instance's or a queue's; run once, so not prepared."""
         text = queryfile.fill(STATEMENTS[name], self.instance, table, literals)
-        cursor = self.connection.database.execute(text.encode(), params, prepare=False)
-        self.connection.forget_prepared()  # as psycopg does after ALTER and DROP
-        return cursor
+        return self.connection.database.execute(text.encode(), params, prepare=False)
 
     def tidy(self, thorough: bool = True) -> str | None:
         """Vacuum the tables that claims leave dead entries in: autovacuum looks only once a minute.
