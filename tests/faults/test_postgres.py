@@ -1,8 +1,9 @@
 """What is done to PostgreSQL while work goes on: it comes back by itself to the rate it had, and nothing is lost."""
 
+import signal
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psycopg
@@ -189,19 +190,23 @@ def test_work_goes_on_when_a_neighbour_that_had_every_connection_leaves(
     server: Server, tmp_path: Path, fault: Fault
 ) -> None:
     url = server.create("load")
-    with fleet(url, tmp_path, 1) as app, load(app, url, fault) as jobs, ExitStack() as neighbours:
+    with (
+        make_app(url) as app,
+        worker(url, tmp_path, concurrency=50) as one,
+        load(app, url, fault) as jobs,
+        ExitStack() as neighbours,
+    ):
         rate = jobs.rate()
+        one.send(signal.SIGSTOP)
         ours = "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'holdfast%'"
-        first = neighbours.enter_context(psycopg.connect(server.url(), autocommit=True))
-        refused = 0
-        while refused < 20:
-            first.execute(ours)
-            try:
+        run(server, ours)
+        with suppress(psycopg.OperationalError):
+            while True:
                 neighbours.enter_context(psycopg.connect(server.url(), autocommit=True))
-            except psycopg.OperationalError:
-                refused += 1
-        fault.injected("all connections taken by a neighbour, ours ended")
+        one.send(signal.SIGCONT)
+        fault.injected("every connection taken by a neighbour")
         time.sleep(LOST_AFTER * 1.5)
+        assert jobs.rate() == 0
         neighbours.close()
         back(fault, jobs, rate)
 
