@@ -18,7 +18,8 @@ from tests.pgbouncer import Bouncer
 from tests.postgres_server import Server
 
 SOON = 5.0  # seconds in which the full rate is to be back, on a machine that does nothing else
-SYNCHRONOUS = ("synchronous_standby_names='*'", "max_wal_senders=4")
+QUICK = ("fsync=off", "full_page_writes=off")  # the machine does not crash, only the server
+SYNCHRONOUS = (*QUICK, "synchronous_standby_names='*'")
 LOST_AFTER = 2.0  # of the fleet
 CONNECTIONS = 40
 
@@ -26,7 +27,7 @@ CONNECTIONS = 40
 @pytest.fixture
 def server() -> Iterator[Server]:
     """A PostgreSQL of its own, because these tests maltreat it."""
-    server = Server(settings=(f"max_connections={CONNECTIONS}",))
+    server = Server(settings=(*QUICK, f"max_connections={CONNECTIONS}"))
     server.start()
     yield server
     server.remove()
@@ -93,7 +94,7 @@ def test_sessions_that_are_ended_at_random_cost_nothing(
 @contextmanager
 def replicated() -> Iterator[tuple[Server, Server]]:
     """A primary whose commits wait for its replica."""
-    primary, replica = Server(settings=("max_wal_senders=4",)), Server()
+    primary, replica = Server(settings=QUICK), Server(settings=QUICK)
     primary.start()
     try:
         primary.create("load")
