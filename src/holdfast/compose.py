@@ -30,6 +30,7 @@ from holdfast.workflows.states import STEP_STATES, WORKFLOW_STATES, StepState, T
 from holdfast.workflows.task import Published, Task, TaskContext
 
 LOT = 500  # items stored at a time
+QUICK = 0.005  # seconds in which a quick iterator gives so many
 WHILE_HELD = 60.0  # seconds after which a submission that is held is tried again
 
 
@@ -260,7 +261,8 @@ def called_with_task(
 
         async def task(context: TaskContext) -> Any:
             if context.makes_items and items is not None:
-                return await apart(items.make, context)  # it is a plain function, and may block
+                # It is a plain function, and may block.
+                return items.make(context) if items.quick else await apart(items.make, context)
             made = Task(context, steps)
             return with_effects(made, await function(made))
 
@@ -292,6 +294,7 @@ class Items:
         self._app = app
         self._function = function
         self._resumes = "cursor" in inspect.signature(function).parameters
+        self.quick = False  # the last ones were given at once: the event loop may wait for the next
         self._open: dict[
             tuple[int, str], tuple[Iterator[Any], int]
         ] = {}  # iterators to go on with, and how far they are
@@ -304,7 +307,9 @@ class Items:
             iterator = self._begun(context)
         made = 0
         while room > 0:
+            began = monotonic()
             lot = list(islice(iterator, min(LOT, room)))
+            self.quick = monotonic() - began < QUICK
             last = len(lot) < min(LOT, room)
             items, cursor = functions.pairs(lot, context.step) if self._resumes else (lot, None)
             written = [as_json(item, f"item {at} of step `{context.step}`") for at, item in enumerate(items, produced)]

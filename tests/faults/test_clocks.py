@@ -54,7 +54,7 @@ def nothing() -> None: ...
 
 @pytest.mark.fault(4)
 @pytest.mark.claim("C2", "C6", "W1", "W5", "W6")
-@pytest.mark.parametrize("steps", sizes(120, 2500))
+@pytest.mark.parametrize("steps", sizes(60, 2500))
 def test_whatever_the_clocks_say_nothing_starts_at_a_wrong_time_or_fires_twice(
     url: str, instance: str, fault: Fault, steps: int
 ) -> None:

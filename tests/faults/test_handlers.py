@@ -22,7 +22,7 @@ MOST_MEMORY = 300 * 2**20  # that the worker itself may use, whatever it is told
 
 @pytest.mark.fault(7)
 @pytest.mark.claim("C1", "C3", "R4", "R7")
-@pytest.mark.parametrize("megabytes", sizes(20, 1000))
+@pytest.mark.parametrize("megabytes", sizes(5, 1000))
 def test_handlers_that_misbehave_end_as_they_should_and_harm_no_other(
     url: str, instance: str, tmp_path: Path, fault: Fault, megabytes: int
 ) -> None:

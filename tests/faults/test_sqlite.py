@@ -81,19 +81,25 @@ def fill(app: App, accepted: list[int]) -> None:
         accepted += accepted_ids(app, 100)
 
 
-def test_a_worker_on_a_disk_that_fills_up_goes_on_when_there_is_room_again(
+def test_a_worker_on_a_full_disk_rests_and_goes_on_when_there_is_room_again(
     small_disk: Path, tmp_path: Path, fault: Fault
 ) -> None:
     url = f"sqlite:///{small_disk}/jobs.db"
     accepted: list[int] = []
-    with make_app(url) as app, worker(url, tmp_path):
+    with make_app(url) as app:
         with pytest.raises(Unavailable, match=r"the disk is full"):
             fill(app, accepted)
         fault.injected("a real disk of 3 MB is filled up by jobs")
-        began = time.monotonic()
-        subprocess.run(["mount", "-o", "remount,size=200m", small_disk], check=True)
-        until(lambda: app.store.counts()["work"] == {"completed": len(accepted)}, what="all jobs are done")
-        fault.measured(jobs=len(accepted), recovery=time.monotonic() - began)
+        with worker(url, tmp_path) as one:
+            until(lambda: one.log.read_text().count("disk is full") > 3, what="the worker has met it")
+            before = one.log.read_text().count("disk is full")
+            time.sleep(2)  # that it does not try all the time is the thing tested
+            told = one.log.read_text().count("disk is full") - before
+            assert told < 40, f"it told {told} times in 2 s"
+            began = time.monotonic()
+            subprocess.run(["mount", "-o", "remount,size=200m", small_disk], check=True)
+            until(lambda: app.store.counts()["work"] == {"completed": len(accepted)}, what="all jobs are done")
+            fault.measured(jobs=len(accepted), recovery=time.monotonic() - began)
     fault.check(url, NAME, accepted)
 
 
@@ -173,7 +179,7 @@ def test_whatever_a_power_cut_leaves_of_the_log_holds_all_that_was_acknowledged(
     fault.measured(log_bytes=len(written))
 
 
-@pytest.mark.parametrize("backups", sizes(2, 12))
+@pytest.mark.parametrize("backups", sizes(1, 12))
 def test_a_backup_taken_under_load_restores_clean(tmp_path: Path, fault: Fault, backups: int) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     accepted: list[int] = []

@@ -57,7 +57,7 @@ def test_old_and_new_workers_each_do_what_they_know(url: str, instance: str, fau
 
 
 @pytest.mark.claim("R1")
-@pytest.mark.parametrize("jobs", sizes(2_000, 40_000))
+@pytest.mark.parametrize("jobs", sizes(600, 40_000))
 def test_a_migration_under_load_stops_no_worker(
     url: str, instance: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault, jobs: int
 ) -> None:
