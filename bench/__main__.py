@@ -30,6 +30,7 @@ from bench import (
     latency,
     pages,
     throttled,
+    volume,
     webhooks,
     workflows,
 )
@@ -414,6 +415,19 @@ def restart(place: Postgres, scale: Scale) -> list[Row]:
     return [Row(f"{place.name}: full rate after a restart", "s", median(times), at_most=2)]
 
 
+def bytes_of(place: Postgres, scale: Scale) -> list[Row]:
+    found = volume.volume(place, scale.bulk)
+    told = {
+        "log of an enqueue in bulk": found.log_of_enqueue,
+        "log of a run": found.log_of_run,
+        "log of archiving": found.log_of_archiving,
+        "live tables": found.live,
+        "archive": found.archived,
+    }
+    rows = [Row(f"{place.name}: {name}", "bytes/job", value) for name, value in told.items()]
+    return [*rows, Row(f"{place.name}: connections of an app with a worker", "", found.connections)]
+
+
 def start(scale: Scale) -> list[Row]:
     runs = max(5, scale.runs)
     helped = footprint.help_time(runs)
@@ -442,6 +456,7 @@ PER_PLACE = {
 GROUPS: list[tuple[str, Callable[..., list[Row]]]] = [
     *((f"{name}-{place}", group) for name, group in PER_PLACE.items() for place in ("postgres", "sqlite")),
     ("restart-postgres", restart),
+    ("bytes-postgres", bytes_of),
     ("start", start),
 ]
 

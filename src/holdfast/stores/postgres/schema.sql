@@ -33,8 +33,11 @@ CREATE FUNCTION holdfast__key_take() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 begin
+  if exists (select from "holdfast__key" where job_type = new.job_type and job_key = new.job_key and id = new.id) then
+    return null;
+  end if;
   insert into "holdfast__key" (job_type, job_key, id) values (new.job_type, new.job_key, new.id) on conflict do nothing;
-  if not exists (select from "holdfast__key" where job_type = new.job_type and job_key = new.job_key and id = new.id) then
+  if not found then
     raise exception 'job type % already has a living job with key %', new.job_type, new.job_key using errcode = 'unique_violation';
   end if;
   return null;

@@ -123,10 +123,14 @@ create table {key} (
   primary key (job_type, job_key)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 20000);
 
+-- Who adds jobs with keys takes the keys first: then one look is enough.
 create function {key_take}() returns trigger language plpgsql as $$
 begin
+  if exists (select from {key} where job_type = new.job_type and job_key = new.job_key and id = new.id) then
+    return null;
+  end if;
   insert into {key} (job_type, job_key, id) values (new.job_type, new.job_key, new.id) on conflict do nothing;
-  if not exists (select from {key} where job_type = new.job_type and job_key = new.job_key and id = new.id) then
+  if not found then
     raise exception 'job type % already has a living job with key %', new.job_type, new.job_key using errcode = 'unique_violation';
   end if;
   return null;
