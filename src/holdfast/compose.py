@@ -1,8 +1,9 @@
 """Declaring workflows, submitting them, and their runs as values that can be asked again."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
@@ -260,7 +261,7 @@ def called_with_task(
 
         async def task(context: TaskContext) -> Any:
             if context.makes_items and items is not None:
-                return await apart(items.make, context)  # it is a plain function, and may block
+                return await items.make_on_loop(context)
             made = Task(context, steps)
             return with_effects(made, await function(made))
 
@@ -298,27 +299,44 @@ class Items:
 
     def make(self, context: TaskContext) -> int:
         """As many tasks as may be undone; how many were made. The rest is another job's, when there is room."""
+        making = self._making(context)
+        asked = next(making)
+        while not isinstance(asked, int):
+            asked = making.send(asked())
+        return asked
+
+    async def make_on_loop(self, context: TaskContext) -> int:
+        """The same; the user's code, which may block, is called beside the event loop."""
+        making = self._making(context)
+        asked = next(making)
+        while not isinstance(asked, int):
+            asked = making.send(await apart(asked))
+        return asked
+
+    def _making(self, context: TaskContext) -> Generator[Callable[[], Any] | int, Any, None]:
+        """Asks for calls of the user's code, which gives the iterator and its items; how many were made at its end."""
         place, produced, room = (context.run, context.step), context.produced, context.room
         iterator, at = self._open.pop(place, (None, -1))
         if iterator is None or at != produced:
-            iterator = self._begun(context)
+            iterator = yield partial(self._begun, context)
         made = 0
         while room > 0:
-            lot = list(islice(iterator, min(LOT, room)))
+            lot = yield partial(taken, iterator, min(LOT, room))
             last = len(lot) < min(LOT, room)
             items, cursor = functions.pairs(lot, context.step) if self._resumes else (lot, None)
             written = [as_json(item, f"item {at} of step `{context.step}`") for at, item in enumerate(items, produced)]
             payloads.dump(cursor, what="the cursor")
             left = self._app.store.add_items(context.run, context.step, produced, written, cursor, last)
             if left is None:
-                return made  # somebody else has made them
+                break  # somebody else has made them
             produced, made, room = produced + len(lot), made + len(lot), left
             if last:
-                return made
-        self._open[place] = iterator, produced
-        while len(self._open) > MOST_OPEN:
-            self._open.pop(next(iter(self._open)))
-        return made
+                break
+        else:
+            self._open[place] = iterator, produced
+            while len(self._open) > MOST_OPEN:
+                self._open.pop(next(iter(self._open)))
+        yield made
 
     def _begun(self, context: TaskContext) -> Iterator[Any]:
         """From the cursor on; or from the start, past what was made before."""
@@ -331,6 +349,10 @@ class Items:
 
 
 MOST_OPEN = 100
+
+
+def taken(iterator: Iterator[Any], most: int) -> list[Any]:
+    return list(islice(iterator, most))
 
 
 def as_json(item: Any, what: str) -> msgspec.Raw:

@@ -132,13 +132,15 @@ class TestWhoIsLetIn:
     """Attacks: each must fail, and none says more than the others. One server for all: nothing of them comes to a database."""
 
     @pytest.fixture(scope="class")
-    def here(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+    @classmethod
+    def here(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
         root = tmp_path_factory.mktemp("hooks")
         with App("sqlite://:memory:") as app:
             yield Yard(app, root, Repository(root / "repository"), hooks=HOOKS)
 
     @pytest.fixture(scope="class")
-    def client(self, here: Yard) -> Iterator[Client]:
+    @classmethod
+    def client(cls, here: Yard) -> Iterator[Client]:
         with TestClient(create(here.app, projects=here.projects), base_url=ADDRESS) as opened:
             yield opened
 

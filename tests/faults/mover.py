@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import holdfast.cli.moving  # noqa: F401  once, before there are children
 from holdfast.cli import main
 from holdfast.stores.moving import Move
 from holdfast.stores.postgres.moving import PostgresSide

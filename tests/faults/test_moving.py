@@ -24,7 +24,7 @@ from tests.raw_sql import RawSql
 
 __all__ = ["way"]
 KILLED = -9
-PATIENCE = 100  # seconds; under load everything is slow
+PATIENCE = 110  # seconds; under load everything is slow
 # Each kill leaves the move further than the one before it.
 ON_THE_WAY = (
     *("before begin", "after begin", "before arrive", "after arrive", "after make_queues", "write 1", "write 2"),
@@ -40,6 +40,8 @@ ON_THE_WAY = (
     ),
     *("before close", "after close"),
 )
+
+SAMPLE = ("after begin", "after arrive", "write 2", "before seal", "after seal", "write 3", "after open")
 
 
 def move(way: Way, points: str, *more: str) -> list[int]:
@@ -136,7 +138,7 @@ def give_up(way: Way, tmp_path: Path, points: tuple[str, ...]) -> None:
 
 @pytest.mark.claim("M1", "M2", "M4", "R1")
 def test_a_move_that_is_killed_on_its_way_goes_on_where_it_was(way: Way, tmp_path: Path) -> None:
-    survive(way, tmp_path, ON_THE_WAY)
+    survive(way, tmp_path, SAMPLE)
 
 
 @pytest.mark.claim("M4")
@@ -162,5 +164,5 @@ def test_a_move_that_was_killed_anywhere_is_abandoned(way: Way, tmp_path: Path) 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", range(10))
 def test_a_move_that_is_killed_again_and_again_ends(way: Way, tmp_path: Path, seed: int) -> None:
-    chosen = random.Random(seed).sample(range(len(ON_THE_WAY)), 8)
+    chosen = random.Random(seed).sample(range(len(ON_THE_WAY)), 8) if seed else range(len(ON_THE_WAY))
     survive(way, tmp_path, tuple(ON_THE_WAY[index] for index in sorted(chosen)))

@@ -209,6 +209,7 @@ class TurnAnswer(Struct, frozen=True):
         str, float | None
     ] = {}  # throttled queues whose due jobs may not start; seconds until they might, if known
     told: "Mapping[tuple[int, str, int], StepOfRun]" = {}  # by run, step and publication: for tasks that were made
+    look_in: float | None = None  # seconds until there may be jobs that this look could not see
 
 
 class WorkerJoin(Struct, frozen=True):
@@ -980,4 +981,4 @@ class Store(Protocol):
 
     def forget_runs(self, older_than: float, limit: int = 1000) -> int: ...
 
-    def tidy(self) -> str | None: ...
+    def tidy(self, thorough: bool = True) -> str | None: ...

@@ -149,8 +149,8 @@ class Statements(ABC):
         """
         return True
 
-    def tidy(self) -> str | None:
-        """What the database needs from time to time; a sentence if something is wrong."""
+    def tidy(self, thorough: bool = True) -> str | None:
+        """What the database needs from time to time (`thorough`), or just a look; a sentence if something is wrong."""
         return None
 
 

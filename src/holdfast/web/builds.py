@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 
 import anyio.to_thread
-from litestar import Response, Router, get
-from litestar.params import FromQuery, PathParameter, QueryParameter
+from litestar import Response, Router
+from litestar.params import PathParameter, QueryParameter
 from litestar.response import Stream
 
 from holdfast import views
@@ -16,12 +16,12 @@ from holdfast.errors import Conflict, NotFound
 from holdfast.projects import Projects
 from holdfast.web import paging, shapes
 from holdfast.web.paging import Shape
-from holdfast.web.routes import act, look
+from holdfast.web.routes import act, fetch, look, watch
 from holdfast.web.site import Site, TheCaller, TheSite
 
 BuildId = Annotated[int, PathParameter(ge=1, le=2**63 - 1, description="The build's id.")]
 Word = Annotated[str | None, QueryParameter(max_length=250)]
-OutputName = Annotated[str, PathParameter(max_length=200)]
+OutputName = Annotated[str, PathParameter(max_length=200, description="The output's name.")]
 CHUNK = 1 << 16
 PLAIN = "text/plain; charset=utf-8"
 
@@ -53,8 +53,12 @@ def show_build(site: TheSite, build_id: BuildId) -> Shape:
     return views.build_page(build, () if result is None else result.outputs)
 
 
-@get("/builds/{build_id:int}/log", opt={"needs": "read"}, media_type=PLAIN, include_in_schema=False)
-async def log(site: TheSite, build_id: BuildId, follow: FromQuery[bool] = True) -> Stream:
+@watch("/builds/{build_id:int}/log", errors=(NotFound,), streams="The log.", media_type="text/plain")
+async def log(
+    site: TheSite,
+    build_id: BuildId,
+    follow: Annotated[bool, QueryParameter(description="False: only what is there already.")] = True,
+) -> Stream:
     """The log as plain text: what is there, and then what comes, until the build is over."""
     projects = site.projects
     build = await anyio.to_thread.run_sync(projects.use, build_id)
@@ -78,7 +82,7 @@ async def _log(site: Site, projects: Projects, build: Build, follow: bool) -> As
         os.close(file)
 
 
-@look("/builds/{build_id:int}/outputs/{name:str}", errors=(NotFound,), include_in_schema=False)
+@fetch("/builds/{build_id:int}/outputs/{name:str}", errors=(NotFound,))
 def output(site: TheSite, build_id: BuildId, name: OutputName) -> Response[Any]:
     """An output as a download."""
     projects = site.projects

@@ -51,7 +51,7 @@ class NewJobBody(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class CompleteBody(Struct, frozen=True, forbid_unknown_fields=True):
     """The answer to a job that waits."""
 
-    result: Any = None
+    result: Annotated[Any, Meta(examples=[{"approved": True}])] = None
 
 
 class FailBody(Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,11 +8,11 @@
 import html
 import logging
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from holdfast.errors import HoldfastError
 from holdfast.web.callers import caller_of
@@ -51,10 +51,10 @@ PAGE = """<!doctype html>
 class Problem(Struct, frozen=True):
     """What went wrong (RFC 9457). `code` is stable; `detail` is for people."""
 
-    status: int
-    code: str
-    title: str
-    detail: str
+    status: Annotated[int, Meta(examples=[409])]
+    code: Annotated[str, Meta(examples=["illegal_move"])]
+    title: Annotated[str, Meta(examples=["Conflict"])]
+    detail: Annotated[str, Meta(examples=["Job 42 (send) is final already: success."])]
     type: str = "about:blank"
     errors: list[str] = field(default_factory=list)  # each thing that is wrong, where there are several
 

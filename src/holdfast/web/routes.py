@@ -3,7 +3,8 @@
     @look("/jobs/{job_id:int}", answers=JobShape, errors=(NotFound,))
     def job(site: TheSite, job_id: JobId) -> Shape: ...
 
-- `look` is for GET and needs scope `read`; `act` is for what changes something and names its scope; `watch` streams.
+- `look` is for GET and needs scope `read`; `act` is for what changes something and names its scope; `watch` streams, `fetch`
+  gives a file.
 - Handlers are plain functions, called in a thread: stores block. Only those of `watch` are coroutines.
 - The first sentence of a handler's docstring is its summary in the document.
 """
@@ -40,13 +41,20 @@ def look(path: str, *, answers: Any = None, errors: Errors = (), needs: str = "r
     return _route(get, path, needs, responses=responses, sync_to_thread=True, **more)
 
 
-def watch(path: str, *, errors: Errors = ()) -> Decorator:
-    """A route that streams what happens as server-sent events."""
-    stream = ResponseSpec(
-        str, generate_examples=False, description="Server-sent events.", media_type="text/event-stream"
-    )
+def watch(
+    path: str, *, errors: Errors = (), streams: str = "Server-sent events.", media_type: str = "text/event-stream"
+) -> Decorator:
+    """A route that streams what happens."""
+    stream = ResponseSpec(str, generate_examples=False, description=streams, media_type=media_type)
     responses = _documented(200, None, {400, 401, 403, 503}, errors) | {200: stream}
     return _route(get, path, "read", responses=responses)
+
+
+def fetch(path: str, *, errors: Errors = ()) -> Decorator:
+    """A route whose answer is a file."""
+    file = ResponseSpec(bytes, generate_examples=False, description="The file.", media_type="application/octet-stream")
+    responses = _documented(200, None, {400, 401, 403, 503}, errors) | {200: file}
+    return _route(get, path, "read", responses=responses, sync_to_thread=True)
 
 
 def act(

@@ -287,6 +287,7 @@ class Pump(threading.Thread):
                 asked, answer.full, {call.queue for call in answer.claimed} if answer.full else set(), now
             )
             self._plan_next_look(turn, answer.claimed, now)
+            self._look_at(None if answer.look_in is None else now + answer.look_in)
         if finished or room > claimed:
             self._tell_of_room(called=finished > 0 and not turn.wants)
         if any(change is not None and change.place_time is not None for change in answer.changes):

@@ -10,11 +10,12 @@
 import random
 import select
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
+from psycopg.abc import PQGen
 from psycopg.rows import TupleRow
 
 from holdfast.clock import monotonic, sleep
@@ -42,6 +43,17 @@ GIVEN_UP = (
     "An error inside a transaction must end it; use a savepoint to go on after one."
 )
 LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)
+
+
+class Session(psycopg.Connection[TupleRow]):
+    """A connection that says when psycopg drops all prepared statements: after a rollback, an ALTER or a DROP."""
+
+    forgotten: Callable[[], None] | None = None
+
+    def _deallocate(self, name: bytes | None) -> PQGen[None]:
+        if name is None and self.forgotten:
+            self.forgotten()
+        yield from super()._deallocate(name)
 
 
 class Connection:
@@ -76,6 +88,8 @@ class Connection:
         database = self.database
         if self._wire is None:
             self._wire = Wire(database)
+            if isinstance(database, Session):
+                database.forgotten = self._wire.forget
         return self._wire
 
     def _dead(self, database: psycopg.Connection[TupleRow]) -> bool:
@@ -207,7 +221,6 @@ class Connection:
         try:
             if self._database is not None:
                 self._database.execute("rollback")
-                self.wire.forget()
         except psycopg.Error:
             self._discard()
 
@@ -241,7 +254,7 @@ def connect(conninfo: str, name: str, within: float | None = None) -> psycopg.Co
     given = psycopg.conninfo.conninfo_to_dict(conninfo)
     limit = float(given.get("connect_timeout") or 0) or CONNECT_WITHIN
     settings: dict[str, Any] = {key: value for key, value in KEEPALIVES.items() if key not in given}
-    return psycopg.connect(
+    return Session.connect(
         conninfo,
         autocommit=True,
         prepare_threshold=0,

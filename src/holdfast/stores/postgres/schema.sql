@@ -295,6 +295,12 @@ CREATE TABLE holdfast__hold (
     CONSTRAINT holdfast__hold_level_check CHECK ((level = ANY (ARRAY['pick'::text, 'create'::text, 'submit'::text])))
 );
 
+CREATE TABLE holdfast__identity (
+    single integer NOT NULL,
+    token text NOT NULL,
+    CONSTRAINT holdfast__identity_single_check CHECK ((single = 1))
+);
+
 CREATE SEQUENCE holdfast__job_id
     START WITH 1
     INCREMENT BY 1
@@ -830,6 +836,9 @@ ALTER TABLE ONLY holdfast__held
 
 ALTER TABLE ONLY holdfast__hold
     ADD CONSTRAINT holdfast__hold_pkey PRIMARY KEY (level, workflow, trigger);
+
+ALTER TABLE ONLY holdfast__identity
+    ADD CONSTRAINT holdfast__identity_pkey PRIMARY KEY (single);
 
 ALTER TABLE ONLY holdfast__key
     ADD CONSTRAINT holdfast__key_pkey PRIMARY KEY (job_type, job_key);

@@ -77,7 +77,7 @@ class Wire:
         self._poll.register(self._pgconn.socket)
 
     def forget(self) -> None:
-        """psycopg drops all prepared statements of a connection after a rollback."""
+        """psycopg has dropped all prepared statements of the connection."""
         self._prepared.clear()
 
     @contextmanager

@@ -14,7 +14,7 @@ from holdfast.stores.copying import JOB, Row, Side, Table, clash, in_order
 from holdfast.stores.migrate import SEALED
 from holdfast.stores.sqlite.jobs import LAW, STATEMENTS, SqliteStore
 
-INDEX = "create_queue_index"  # is made with the table, before its rows
+GUARDS = tuple(name for name in LAW if STATEMENTS[name].startswith("create trigger"))  # indexes stay
 
 
 class SqliteSide(Side):
@@ -98,10 +98,9 @@ class SqliteSide(Side):
 
     def take_up_law(self, queue: str, table: str) -> None:
         if not self.store.rows("catalog_guards", {"table_name": table}):
-            for name in LAW:
-                if name != INDEX:
-                    text = queryfile.fill(STATEMENTS[name], self.instance, table, {"queue_name": f"'{queue}'"})
-                    self.store.connection.database.execute(text)
+            for name in GUARDS:
+                text = queryfile.fill(STATEMENTS[name], self.instance, table, {"queue_name": f"'{queue}'"})
+                self.store.connection.database.execute(text)
 
     def remove(self) -> None:
         with self.store.work():

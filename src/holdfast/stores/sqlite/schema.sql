@@ -544,6 +544,11 @@ CREATE INDEX "holdfast__build_open" on "holdfast__build" (id) where not complete
 
 CREATE INDEX "holdfast__build_branch" on "holdfast__build" (project, branch, id);
 
+CREATE TABLE "holdfast__identity" (
+  single integer primary key check (single = 1), -- there is one row
+  token text not null
+) strict;
+
 CREATE TABLE "holdfast__delivery" (
   project text not null,
   forge text not null,

@@ -567,6 +567,12 @@ create index on {build} (use_time) where completed;
 create index on {build} (id) where not completed or found is not null;
 create index on {build} (project, branch, id);
 
+-- What tells this instance from every other, wherever it is moved: a folder of builds is of one.
+create table {identity} (
+  single int primary key check (single = 1), -- there is one row
+  token text not null
+);
+
 -- What forges have sent, so that nothing counts twice. For a month.
 create table {delivery} (
   project text collate "C" not null,

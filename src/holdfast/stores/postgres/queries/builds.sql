@@ -1,3 +1,10 @@
+-- name: identity
+select token from {identity};
+
+-- name: add_identity
+-- The first one stays.
+insert into {identity} (single, token) values (1, :token) on conflict do nothing;
+
 -- name: lock_line
 -- Commits of one pull request or branch come one after the other, so that the later one sees the earlier.
 select pg_advisory_xact_lock(hashtextextended(:line::text, 4802));

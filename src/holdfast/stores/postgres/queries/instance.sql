@@ -18,9 +18,6 @@ on conflict (name) do update set version = excluded.version;
 -- name: instances
 select name, version from __holdfast_instance order by name;
 
--- name: identity
-select name, create_time from __holdfast_instance where name = :instance;
-
 -- name: table_owner
 select instance, queue from __holdfast_table where table_name = :table_name;
 

@@ -546,6 +546,12 @@ create index {build_use} on {build} (use_time) where completed;
 create index {build_open} on {build} (id) where not completed or found is not null;
 create index {build_branch} on {build} (project, branch, id);
 
+-- What tells this instance from every other, wherever it is moved: a folder of builds is of one.
+create table {identity} (
+  single integer primary key check (single = 1), -- there is one row
+  token text not null
+) strict;
+
 -- What forges have sent, so that nothing counts twice. For a month.
 create table {delivery} (
   project text not null,

@@ -1,3 +1,10 @@
+-- name: identity
+select token from {identity};
+
+-- name: add_identity
+-- The first one stays.
+insert into {identity} (single, token) values (1, :token) on conflict do nothing;
+
 -- name: lock_line
 -- Nothing to do: here all who write come one after the other.
 select :line as line;
