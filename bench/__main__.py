@@ -20,7 +20,20 @@ from typing import Any
 from msgspec import Struct
 from rich.console import Console
 
-from bench import beside, endurance, enqueueing, failures, flows, footprint, latency, pages, throttled, workflows
+from bench import (
+    beside,
+    endurance,
+    enqueueing,
+    failures,
+    flows,
+    footprint,
+    latency,
+    pages,
+    throttled,
+    volume,
+    webhooks,
+    workflows,
+)
 from bench.execution import Run, burst, execution, middle, raw_turns
 from bench.places import Place, Postgres, Sqlite
 from bench.report import Row, save, show
@@ -35,6 +48,7 @@ class Scale(Struct, frozen=True):
     singles: int
     bulk: int
     latencies: int
+    deliveries: int
     beside: int
     idle: float
     in_hand: int
@@ -47,6 +61,7 @@ FULL = Scale(
     singles=2_000,
     bulk=50_000,
     latencies=500,
+    deliveries=15,
     beside=1_000_000,
     idle=20,
     in_hand=20_000,
@@ -58,6 +73,7 @@ QUICK = Scale(
     singles=500,
     bulk=20_000,
     latencies=100,
+    deliveries=10,
     beside=200_000,
     idle=5,
     in_hand=5_000,
@@ -387,9 +403,29 @@ def take_over(place: Place, scale: Scale) -> list[Row]:
     ]
 
 
+def webhook(place: Place, scale: Scale) -> list[Row]:
+    """Once: it is a median of its own."""
+    found = webhooks.waits(place, scale.deliveries)
+    apart = f"answered after {found.answered:.0f}, the log began after {found.begun:.0f}"
+    return [Row(f"{place.name}: webhook to the first line of its build", "ms", found.printed, at_most=300, note=apart)]
+
+
 def restart(place: Postgres, scale: Scale) -> list[Row]:
     times = [failures.restart(place, max(100_000, scale.jobs)) for _ in range(scale.runs)]
     return [Row(f"{place.name}: full rate after a restart", "s", median(times), at_most=2)]
+
+
+def bytes_of(place: Postgres, scale: Scale) -> list[Row]:
+    found = volume.volume(place, scale.bulk)
+    told = {
+        "log of an enqueue in bulk": found.log_of_enqueue,
+        "log of a run": found.log_of_run,
+        "log of archiving": found.log_of_archiving,
+        "live tables": found.live,
+        "archive": found.archived,
+    }
+    rows = [Row(f"{place.name}: {name}", "bytes/job", value) for name, value in told.items()]
+    return [*rows, Row(f"{place.name}: connections of an app with a worker", "", found.connections)]
 
 
 def start(scale: Scale) -> list[Row]:
@@ -414,11 +450,13 @@ PER_PLACE = {
     "last": last,
     "idle": rest,
     "takeover": take_over,
+    "webhook": webhook,
     "pages": served,
 }
 GROUPS: list[tuple[str, Callable[..., list[Row]]]] = [
     *((f"{name}-{place}", group) for name, group in PER_PLACE.items() for place in ("postgres", "sqlite")),
     ("restart-postgres", restart),
+    ("bytes-postgres", bytes_of),
     ("start", start),
 ]
 

@@ -84,7 +84,7 @@ class WorkerByHand:
 
     def die(self) -> int:
         """Somebody calls it lost; how many jobs it had."""
-        return self.store.lose(self.id)
+        return self.store.lose(self.id) or 0
 
 
 def error(kind: str = "exception", message: str = "it broke") -> JobError:

@@ -28,18 +28,24 @@ class Server:
         self.settings = settings
 
     def start(self) -> "Server":
-        if os.geteuid() == 0:
-            ensure_user_exists(USER)
-            ensure_prefix_permissions(self.folder)
-            ensure_prefix_permissions(BINARIES)
-            ensure_folder_permissions(BINARIES.parent, 0o755)
-            shutil.chown(self.folder, USER, USER)
+        self._own_folder()
         if not self.data.exists():
             self._command(
                 "initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8"
             )
         self._control("start")
         return self
+
+    def follow(self, primary: "Server") -> "Server":
+        """Become a streaming replica, named after its folder."""
+        self._own_folder()
+        source = f"host={primary.folder} user=postgres application_name={self.folder.name}"
+        self._command("pg_basebackup", "-D", str(self.data), "-d", source, "-R", "-X", "stream", "-c", "fast")
+        return self.start()
+
+    def promote(self) -> None:
+        """A replica no longer; returns when it takes writes."""
+        self._command("pg_ctl", "-D", str(self.data), "-w", "promote")
 
     def stop(self, mode: str = "fast") -> None:
         self._control("stop", "-m", mode)
@@ -68,6 +74,14 @@ class Server:
     @property
     def pid(self) -> int:
         return int((self.data / "postmaster.pid").read_text().split("\n")[0])
+
+    def _own_folder(self) -> None:
+        if os.geteuid() == 0:
+            ensure_user_exists(USER)
+            ensure_prefix_permissions(self.folder)
+            ensure_prefix_permissions(BINARIES)
+            ensure_folder_permissions(BINARIES.parent, 0o755)
+            shutil.chown(self.folder, USER, USER)
 
     def _control(self, *arguments: str) -> None:
         options = f"-c listen_addresses='' -c unix_socket_directories='{self.folder}'"

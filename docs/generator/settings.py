@@ -1,11 +1,16 @@
 """docs/reference/settings.md: what can be set, where, and what it is if nobody sets it."""
 
 import inspect
+import json
+from collections.abc import Iterable, Mapping
 
-from msgspec import structs
+from msgspec import NODEFAULT, Struct, structs
 
 from docs.generator import text
 from holdfast import App
+from holdfast.builds import project
+from holdfast.builds.order import Limits
+from holdfast.builds.project import BuildSettings, Project
 from holdfast.config import FILE_NAME, KNOWN, TABLES_OF_BUILDS
 from holdfast.worker.settings import WorkerSettings
 
@@ -53,6 +58,53 @@ FILE = {
     "serve.port": "The port. Without it: 8765.",
     "serve.allow_host": "Names by which browsers call the server, besides localhost and addresses.",
 }
+BUILDS = {
+    "folder": "Where builds are kept, from the settings file: `<folder>/<job_id>` with `generated`, `completed` and `log`. "
+    "All processes that build, serve or sweep share it; it is of one instance, and another is refused.",
+    "cache": "How many of the completed builds are answered from memory: those used last.",
+    "builders": "How many builds run at once, over all processes.",
+    "keep": "Seconds after which a completed build that nobody has looked into is removed. Without it: never.",
+    "url": "Where people find this server, for links on the forge.",
+}
+SECRET = 'The forge has a hook, `/hooks/{forge}/NAME`, and this is its secret: `{{ secret_env = "VARIABLE" }}` or `{{ secret_file = "path" }}`.'
+PROJECTS = {
+    "repository": "Where git finds it: `https://…`, `ssh://…`, `git@host:…`, `file:///…` or an absolute path. Required.",
+    "build_file": "The [build file](build-file.md), by its path in the repository.",
+    **{forge: SECRET.format(forge=forge) for forge in project.FORGES},
+    "events": "For what it is built.",
+    "branches": "Patterns of the branches whose pushes are built.",
+    "rebuild_label": "The label on a pull request that has it built, whatever there is.",
+    "strangers": "What has a pull request of another repository built: `label`, a maintainer's; `build`, its coming; `never`, nothing.",
+    "supersede": "Whether a new commit on a branch ends the older build, as one on a pull request does.",
+    "public_badge": "Whether the badge needs no token.",
+    "web": "Where people look at the repository: the page of a build links its commit there, as `<web>/commit/<commit>`.",
+    "timeout": "Seconds for a whole build.",
+    "silence_timeout": "Seconds in which a build may print nothing.",
+    "status": "Where commit statuses go: a table, see below. Without it nobody is told.",
+    "env": "Variables for the commands of every build: a table of texts.",
+    "secrets": "Variables that only trusted builds see, blotted out of their logs: a table of `NAME = { secret_env = … }` or `{ secret_file = … }`.",
+    "sandbox": "Where steps run: `bubblewrap`, or not at all; `none`, as plain processes; "
+    "`auto`, in bubblewrap where that works, a stranger's never without.",
+    "network": "Whether the sandbox has a network, this machine's own services included.",
+    "readable": "Paths that the sandbox shows besides the system's own, read-only. "
+    "The database, the settings, files with secrets and other builds are never shown.",
+    "limits": "What a build may use: a table, see below.",
+}
+STATUS = {
+    "forge": "`github`, `gitlab`, `gitea` or `generic`. Without it: the one that has a hook.",
+    "url": "Where its API is. Without it: that of github.com or gitlab.com.",
+    "repository": "How the forge names it. Without it: as the address of the repository does.",
+    "token_env": "The variable with the token. This one or the next is required.",
+    "token_file": "The file with the token.",
+}
+LIMITS = {
+    "memory": "Bytes, of each process and of all together.",
+    "processes": "Processes and threads at once.",
+    "file_size": "Bytes of any one file.",
+    "log": "Bytes of the log.",
+    "outputs": "How many files are kept.",
+    "output_size": "Bytes of all that are kept together.",
+}
 FLAGS = {"url": "--url", "instance": "--instance"} | dict.fromkeys(
     ("heartbeat", "lost_after", "archive_after", "archive_keep"), ""
 )
@@ -98,6 +150,16 @@ def page() -> str:
             "that is not known is an error that names the nearest one.\n",
             text.table(("key", "environment", "flag", ""), file_rows()),
             text.block(EXAMPLE, "toml"),
+            "## Builds\n\nTables of the same file; there are no variables and flags for them. A secret never stands in the file "
+            "itself. [Build on push](../guides/build-on-push.md) has an example.\n",
+            "### `[builds]`\n",
+            text.table(("key", "default", ""), table_rows(BUILDS, project.BUILDS, BuildSettings)),
+            "### `[projects.NAME]`\n",
+            text.table(("key", "default", ""), table_rows(PROJECTS, project.PROJECT, Project)),
+            "### `status` of a project\n",
+            text.table(("key", "default", ""), table_rows(STATUS, project.STATUS, None)),
+            "### `limits` of a project\n\nA build that wants more is `failed`.\n",
+            text.table(("key", "default", ""), table_rows(LIMITS, Limits.__struct_fields__, Limits)),
         ]
     )
 
@@ -124,6 +186,27 @@ def file_rows() -> list[tuple[str, ...]]:
     assert not set(KNOWN) & set(TABLES_OF_BUILDS)
     text.exactly(FILE, KNOWN, FILE_NAME)
     return [(text.code(key), text.code(variable(key)), flag(key), means) for key, means in FILE.items()]
+
+
+def table_rows(
+    meanings: Mapping[str, str], known: Iterable[str], kept_in: type[Struct] | None
+) -> list[tuple[str, ...]]:
+    text.exactly(meanings, list(known), "the tables of builds")
+    fields = {field.name: field.default for field in structs.fields(kept_in)} if kept_in else {}
+    return [(text.code(key), default_of(fields.get(key)), means) for key, means in meanings.items()]
+
+
+def default_of(value: object) -> str:
+    """As it would be written in the file; empty where there is none."""
+    if value is None or value is NODEFAULT or isinstance(value, Struct):
+        return ""
+    if isinstance(value, bool):
+        return text.code(str(value).lower())
+    if isinstance(value, tuple):
+        return text.code(json.dumps(value)) if value else ""
+    return text.code(
+        json.dumps(value) if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else value
+    )
 
 
 def variable(key: str) -> str:

@@ -50,8 +50,10 @@ from holdfast.stores.contract import (
     QueueDeclared,
     RequestKey,
     RoutineRow,
+    RunRow,
     ScheduleRow,
     Store,
+    Submission,
     TypeRow,
     WorkerRow,
 )
@@ -365,7 +367,17 @@ class App:
         stored = self.store.workflows()
         if name not in stored:
             raise NotFound(f"There is no workflow `{name}` in instance `{self.name}`.{nearest(name, list(stored))}")
-        return Run(self, self.store.submit(submission(stored[name], trigger, params, **request)))
+        return Run(self, self.store_run(submission(stored[name], trigger, params, **request)))
+
+    def store_run(self, wanted: Submission) -> RunRow:
+        """Of a transaction only enqueues are part: a run would stay although the rest is rolled back."""
+        opened = self._transaction.get()
+        if opened is not None and not opened.over:
+            raise Invalid(
+                f"Run `{wanted.trigger}` of workflow `{wanted.definition.name}` cannot be submitted inside app.transaction(), of "
+                "which only enqueues are part. Submit it afterwards, or enqueue a job that submits it."
+            )
+        return self.store.submit(wanted)
 
     def workflow_runs(
         self, name: str | None = None, *, state: str | None = None, limit: int = 50, archive: bool = False
@@ -840,7 +852,7 @@ class App:
     def worker_for_ever(self, **settings: Any) -> Worker:
         """A worker that waits for its database as long as it takes, from the start (C7)."""
         made = self._settings(settings)
-        return new_worker(self.wait_for_store(), self.handlers, made, self.clock, VERSION)
+        return new_worker(self.wait_for_store(), self.handlers, made, self.clock, VERSION, self.chores)
 
     def wait_for_store(self) -> Store:
         """The store, connected anew, set up and told of everything, however long its database takes to come (C7)."""

@@ -1,9 +1,9 @@
 """Declaring workflows, submitting them, and their runs as values that can be asked again."""
 
-import asyncio
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from holdfast.jobs.job import Job
 from holdfast.jobs.outcome import Failed, Snooze, Wait
 from holdfast.jobs.placement import PREFER_FOR, check_labels
 from holdfast.jobs.states import TASK_STATE
-from holdfast.on_demand import explain_step
+from holdfast.on_demand import apart, explain_step
 from holdfast.stores.contract import RunRow, RunStep, Store, Submission
 from holdfast.workflows import definition as definitions
 from holdfast.workflows import functions
@@ -41,6 +41,8 @@ class Composes(Protocol):
     def store(self) -> Store: ...
 
     def queue(self, name: str) -> Queue: ...
+
+    def store_run(self, wanted: Submission) -> RunRow: ...
 
 
 class Workflow:
@@ -171,7 +173,7 @@ class Workflow:
         """A new run, or the one that this trigger has made before (F14). Everything wrong with it is told at once."""
         lacking = [f"steps.{name}: has no function in this app" for name in self._steps if name not in self._functions]
         wanted = submission(self.definition, trigger, params, steps, ignore, priority, actor, lacking)
-        return Run(self.app, self.app.store.submit(wanted))
+        return Run(self.app, self.app.store_run(wanted))
 
     def submitter(self) -> JobType:
         """The job type of a schedule's firings: its handler submits a run. Its trigger makes a repetition harmless (F14)."""
@@ -259,7 +261,7 @@ def called_with_task(
 
         async def task(context: TaskContext) -> Any:
             if context.makes_items and items is not None:
-                return await asyncio.to_thread(items.make, context)  # it is a plain function, and may block
+                return await items.make_on_loop(context)
             made = Task(context, steps)
             return with_effects(made, await function(made))
 
@@ -297,27 +299,44 @@ class Items:
 
     def make(self, context: TaskContext) -> int:
         """As many tasks as may be undone; how many were made. The rest is another job's, when there is room."""
+        making = self._making(context)
+        asked = next(making)
+        while not isinstance(asked, int):
+            asked = making.send(asked())
+        return asked
+
+    async def make_on_loop(self, context: TaskContext) -> int:
+        """The same; the user's code, which may block, is called beside the event loop."""
+        making = self._making(context)
+        asked = next(making)
+        while not isinstance(asked, int):
+            asked = making.send(await apart(asked))
+        return asked
+
+    def _making(self, context: TaskContext) -> Generator[Callable[[], Any] | int, Any, None]:
+        """Asks for calls of the user's code, which gives the iterator and its items; how many were made at its end."""
         place, produced, room = (context.run, context.step), context.produced, context.room
         iterator, at = self._open.pop(place, (None, -1))
         if iterator is None or at != produced:
-            iterator = self._begun(context)
+            iterator = yield partial(self._begun, context)
         made = 0
         while room > 0:
-            lot = list(islice(iterator, min(LOT, room)))
+            lot = yield partial(taken, iterator, min(LOT, room))
             last = len(lot) < min(LOT, room)
             items, cursor = functions.pairs(lot, context.step) if self._resumes else (lot, None)
             written = [as_json(item, f"item {at} of step `{context.step}`") for at, item in enumerate(items, produced)]
             payloads.dump(cursor, what="the cursor")
             left = self._app.store.add_items(context.run, context.step, produced, written, cursor, last)
             if left is None:
-                return made  # somebody else has made them
+                break  # somebody else has made them
             produced, made, room = produced + len(lot), made + len(lot), left
             if last:
-                return made
-        self._open[place] = iterator, produced
-        while len(self._open) > MOST_OPEN:
-            self._open.pop(next(iter(self._open)))
-        return made
+                break
+        else:
+            self._open[place] = iterator, produced
+            while len(self._open) > MOST_OPEN:
+                self._open.pop(next(iter(self._open)))
+        yield made
 
     def _begun(self, context: TaskContext) -> Iterator[Any]:
         """From the cursor on; or from the start, past what was made before."""
@@ -330,6 +349,10 @@ class Items:
 
 
 MOST_OPEN = 100
+
+
+def taken(iterator: Iterator[Any], most: int) -> list[Any]:
+    return list(islice(iterator, most))
 
 
 def as_json(item: Any, what: str) -> msgspec.Raw:

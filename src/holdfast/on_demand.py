@@ -3,6 +3,9 @@
 Imports stand inside the functions here, and only here and where a database's driver is chosen.
 """
 
+import contextlib
+import contextvars
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -108,3 +111,29 @@ async def in_thread(action: Callable[..., Answer], *values: Any) -> Answer:
     import asyncio
 
     return await asyncio.to_thread(action, *values)
+
+
+async def apart(action: Callable[..., Answer], *values: Any) -> Answer:
+    """The same in a thread that nobody waits for when the process ends: what it calls may never come back."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[Answer] = loop.create_future()
+
+    def tell(kept: Callable[[Any], None], value: object) -> None:
+        if not ended.done():  # else it was cancelled
+            kept(value)
+
+    def call() -> None:
+        found: tuple[Callable[[Any], None], object]
+        try:
+            found = ended.set_result, action(*values)
+        except StopIteration as error:  # which a future does not take
+            found = ended.set_exception, RuntimeError(repr(error))
+        except BaseException as error:
+            found = ended.set_exception, error
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(tell, *found)
+
+    threading.Thread(target=contextvars.copy_context().run, args=(call,), name="holdfast-apart", daemon=True).start()
+    return await ended

@@ -1,7 +1,8 @@
 """The builds of an app: its projects, the handlers that build them and tell their forges, and what is done about their folders.
 
 - What is built and from where stands in the settings; every process that has them declares the same queue and types.
-- `<folder>/<job_id>` belongs to the build's current job. All processes that build, serve or sweep share the folder.
+- `<folder>/<job_id>` belongs to the build's current job. All processes that build, serve or sweep share the folder, and
+  it is of one instance. Who only looks and does not have it neither reads nor writes there.
 - CACHED is kept here: what `completed` says of the builds that were used last (B2).
 """
 
@@ -9,7 +10,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -37,13 +38,15 @@ from holdfast.builds.project import BuildSettings, Project, Secret, decide
 from holdfast.builds.result import BuildResult, StepChange
 from holdfast.builds.statuses import message
 from holdfast.builds.webhooks import Delivery
+from holdfast.config import FILE_NAME
 from holdfast.errors import NotFound
 from holdfast.jobs.outcome import Retry
 from holdfast.jobs.retry import Exponential
 from holdfast.stores.contract import BuildFilter, EndedBuild, NewBuild, Received, Store
 from holdfast.worker import builder
-from holdfast.worker.building.folder import remove, remove_leftovers
+from holdfast.worker.building.folder import hold, owner_of, remove, remove_leftovers
 from holdfast.worker.building.performance import Place
+from holdfast.worker.building.sandbox import Proven
 from holdfast.worker.forge import Unheard, send
 from holdfast.worker.handler import current_job
 from holdfast.workflows.definition import nearest
@@ -73,6 +76,9 @@ class Projects:
         self.settings = settings
         self.folder = (root / settings.folder).absolute()
         self.cached: dict[int, tuple[int, BuildResult]] = {}  # build → its job, and what came of it
+        self.declares = declares
+        self._held = False
+        self._proven: Proven = set()
         self._root = root
         self._environment = environment
         self._lock = threading.Lock()
@@ -112,6 +118,15 @@ class Projects:
         """What stands there now; None if nothing does."""
         return secret_in(secret, self._root, self._environment)
 
+    def hold_folder(self) -> bool:
+        """Whether the folder is here; who builds makes it this instance's, `Conflict` if another has it."""
+        if not self._held:
+            identity = self.app.store.identity()
+            if self.declares:
+                hold(self.folder, identity)
+            self._held = owner_of(self.folder) == identity
+        return self._held
+
     # Receiving
 
     def receive(self, project: Project, delivery: Delivery) -> Received | Ended | Ignored | Ping:
@@ -123,11 +138,16 @@ class Projects:
                 return self.ask(project, asks, delivery.forge, delivery.id, rebuild=decided.rebuild, actor=actor)
             asks = decided
         if isinstance(asks, Ended):
-            self.app.store.remember_delivery(project.name, delivery.forge, delivery.id)
-            if not asks.merged:
-                why = "pull request closed" if asks.pull_request is not None else "branch deleted"
-                self.app.store.end_builds(project.name, asks.branch, asks.pull_request, why)
+            self._end_builds(project, asks, delivery)
         return asks
+
+    def _end_builds(self, project: Project, ended: Ended, delivery: Delivery) -> None:
+        if ended.merged:
+            self.app.store.remember_delivery(project.name, delivery.forge, delivery.id)
+        else:
+            why = "pull request closed" if ended.pull_request is not None else "branch deleted"
+            which = (project.name, ended.branch, ended.pull_request)
+            self.app.store.end_builds(*which, why, (delivery.forge, delivery.id))
 
     def ask(
         self,
@@ -158,14 +178,17 @@ class Projects:
             tells=project.status is not None,
             actor=actor,
         )
-        return self._left(self.app.store.receive_build(new))
+        received = self._left(self.app.store.receive_build(new))
+        if received.how != "reported":
+            return received
+        return structs.replace(received, build=self.look(received.build.id))  # whether it is cached, only we know
 
     def _left(self, received: Received) -> Received:
         """The folder of the job before is nobody's; what the cache knew of it neither."""
         if received.left is not None:
-            with self._lock:
-                self.cached.pop(received.build.id, None)
-            remove(self.path(received.left))
+            self._drop_from_memory(received.build.id)
+            if self.hold_folder():
+                remove(self.path(received.left))
         return received
 
     # Looking
@@ -184,22 +207,28 @@ class Projects:
         return self.look(build)
 
     def latest(self, project: str, branch: str | None) -> Build | None:
-        """The last build of a branch that was not called off."""
-        found = self.builds(project=project, branch=branch, limit=LATEST)
+        """The last build of a branch that was not called off. A stranger's branch of that name is another one."""
+        found = self.builds(project=project, branch=branch, trusted=True, limit=LATEST)
         return next((build for build in found if build.outcome != "aborted"), next(iter(found), None))
 
     def result(self, build: Build) -> BuildResult | None:
         """What came of it, from memory where it is in CACHED; None while it is active, or if its folder is not here."""
         if build.active:
             return None
+        if build.build_state is not BuildState.CACHED:
+            self._drop_from_memory(build.id)
         with self._lock:
             known = self.cached.get(build.id)
         if known is not None and known[0] == build.job_id:
             return known[1]
-        found = builder.read_completed(self.path(build.job_id))
+        found = builder.read_completed(self.path(build.job_id)) if self.hold_folder() else None
         if found is not None and build.build_state is BuildState.CACHED:
             self._remember(build, found)
         return found
+
+    def _drop_from_memory(self, build: int) -> None:
+        with self._lock:
+            self.cached.pop(build, None)
 
     def _remember(self, build: Build, found: BuildResult) -> None:
         """Into CACHED, which keeps what the database counts as used last."""
@@ -212,6 +241,12 @@ class Projects:
         return self.folder / str(job_id)
 
     def log_path(self, build: Build) -> Path:
+        """`NotFound` if the folder is not here."""
+        if not self.hold_folder():
+            raise NotFound(
+                f"{build.words}: {self.folder} is not the folder of this instance's builds, so its files are not here. "
+                "Ask where the settings name it, in [builds] of holdfast.toml."
+            )
         return self.path(build.job_id) / LOG
 
     # Acting
@@ -219,7 +254,7 @@ class Projects:
     def abort(self, build: int, *, actor: str = "app") -> Build:
         """End a build that is active."""
         job = self.app.store.abort_build(build, actor)
-        if job.final:
+        if job.final and self.hold_folder():
             self._write_ends(self.app.store)
         return self.look(build)
 
@@ -232,16 +267,26 @@ class Projects:
     async def _perform(self, build: int) -> dict[str, Any]:
         """The handler: what `perform` found out goes into the store before the job ends."""
         job = current_job()
-        found = await asyncio.to_thread(self.look, build)
+        found = await asyncio.to_thread(self._to_build, build, job.id)
         path, steps = self.path(job.id), Steps(self.app.store, job.id, job.attempt)
         order = await asyncio.to_thread(self._order, found)
         try:
-            result = await builder.perform(order, path, steps.tell, Place(begun=steps.begin))
+            result = await builder.perform(order, path, steps.tell, Place(begun=steps.begin, proven=self._proven))
         except asyncio.CancelledError:
             await asyncio.to_thread(self._complete, job.id, job.attempt, builder.read_completed(path))
             raise
         await asyncio.to_thread(self._complete, job.id, job.attempt, result)
         return builder.conclude(result)
+
+    def _to_build(self, build: int, job_id: int) -> Build:
+        """The build that this job is for; a job that somebody made by hand is for none."""
+        self.hold_folder()
+        found = self.look(build)
+        if found.job_id != job_id:
+            raise builder.BuildError(
+                f"{found.words} is built by job {found.job_id}, not by this one. Use `holdfast builds retry {build}`."
+            )
+        return found
 
     def _order(self, build: Build) -> BuildOrder:
         project = self.project(build.project)
@@ -269,13 +314,24 @@ class Projects:
             event=build.event,
             trusted=build.trusted,
             secrets={name: text for name, text in secrets.items() if text is not None},
+            protected=tuple(self._protected()),
             **{name: getattr(project, name) for name in names},
         )
 
-    def _complete(self, job_id: int, attempt: int, result: BuildResult | None, store: Store | None = None) -> None:
+    def _protected(self) -> Iterator[str]:
+        """What a sandbox never shows, whatever else it does: the database, the settings, the files with secrets."""
+        yield str((self._root / FILE_NAME).absolute())
+        yield from self.app.store.files()
+        for project in self.settings.projects.values():
+            token = [project.status.token] if project.status else []
+            for secret in (*project.hooks.values(), *project.secrets.values(), *token):
+                if secret.file is not None:
+                    yield str((self._root / secret.file).absolute())
+
+    def _complete(self, job_id: int, attempt: int, result: BuildResult | None) -> None:
         if result is not None:
-            steps = _steps_of(result) if result.details else None
-            (store or self.app.store).complete_build(job_id, attempt, steps, [last_words(result.outcome)])
+            told = [last_words(result.outcome)]
+            self.app.store.complete_build(job_id, attempt, _steps_of(result), told, found=result.outcome)
 
     # Telling the forge
 
@@ -303,6 +359,7 @@ class Projects:
 
     def sweep(self, store: Store, everything: bool = False) -> None:
         """What nobody looks after: ends without a builder, folders without a build, words that were not told (B3, B5)."""
+        self.hold_folder()
         self._write_ends(store)
         store.tell_untold()
         now = self.app.clock.monotonic()
@@ -314,14 +371,25 @@ class Projects:
                 self._forget(store, self.settings.keep)
 
     def _write_ends(self, store: Store) -> None:
+        """Files and jobs agree afterwards: a build whose builder wrote how its job ended needs nothing but this look."""
+        agreed: list[int] = []
         for ended in store.ended_builds():
             result = builder.read_completed(self.path(ended.job_id))
-            if result is not None:
-                self._complete(ended.job_id, 0, result, store)
-                continue
-            result = self._end(store, ended)
-            steps, told = _cut_short(store.build(ended.id, 0).steps)
-            store.complete_build(ended.job_id, 0, steps, [*told, last_words(result.outcome)])
+            if ended.completed and (result is None or result.outcome == ended.outcome):
+                agreed.append(ended.job_id)
+            elif result is None:
+                self._end(store, ended)
+                steps, told = _cut_short(store.build(ended.id, 0).steps)
+                store.complete_build(ended.job_id, 0, steps, [*told, last_words(ended.outcome)])
+            else:
+                result = result if result.outcome == ended.outcome else self._correct(store, ended, result)
+                store.complete_build(ended.job_id, 0, _steps_of(result), [last_words(ended.outcome)])
+        if agreed:
+            store.agree_on_builds(agreed)
+
+    def _correct(self, store: Store, ended: EndedBuild, found: BuildResult) -> BuildResult:
+        why = f"Its builder wrote `{found.outcome}`, but its job ended `{ended.outcome}`: {ended.error or 'no reason given'}"
+        return builder.correct_end(self.path(ended.job_id), found, ended.outcome, why, store.now())
 
     def _end(self, store: Store, ended: EndedBuild) -> BuildResult:
         when = "before it was finished" if ended.begun else "before a builder began"
@@ -350,8 +418,7 @@ class Projects:
         for build, job in store.old_builds(keep):
             remove(self.path(job))
             store.drop_build(build, job)
-            with self._lock:
-                self.cached.pop(build, None)
+            self._drop_from_memory(build)
 
 
 def secret_in(secret: Secret, root: Path, environment: Mapping[str, str]) -> str | None:
@@ -395,7 +462,8 @@ class Steps:
         self._store.tell_steps(self._job_id, self._attempt, list(self._known.values()), told)
 
 
-def _steps_of(result: BuildResult) -> list[BuildStep]:
+def _steps_of(result: BuildResult) -> list[BuildStep] | None:
+    """None if it knows of none: those that are known stay."""
     return [
         BuildStep(
             step.name,
@@ -408,7 +476,7 @@ def _steps_of(result: BuildResult) -> list[BuildStep]:
             step.log_end,
         )
         for step in result.details
-    ]
+    ] or None
 
 
 def _cut_short(steps: Sequence[BuildStep]) -> tuple[list[BuildStep], list[Telling]]:

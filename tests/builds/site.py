@@ -10,12 +10,15 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+from holdfast import App
 from holdfast.builds.sending import Facts, delivery
+from holdfast.web import secret
 from tests.builds.making import Repository
-from tests.builds.yard import SECRET, until
+from tests.builds.yard import GATED, SECRET, until
 
 ROOT = Path(__file__).parents[2]
 ADDRESS = re.compile(r"at (http://127\.0\.0\.1:\d+)\.")
@@ -37,15 +40,42 @@ sandbox = "none"
 
 
 class Installation:
-    """A settings file, a server and builders; each may be killed and started again."""
+    """A settings file, a server and a builder; each may be killed, and another started in its place."""
 
     def __init__(self, root: Path, url: str, instance: str, repository: Repository) -> None:
-        self.root, self.repository, self.gate = root, repository, root / "gate"
+        self.root, self.repository, self.gates = root, repository, count()
         self.url, self.instance, self.address = url, instance, ""
         (root / "holdfast.toml").write_text(SETTINGS.format(url=url, instance=instance, repository=repository.path))
         self.environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "HOOK_SECRET": SECRET}
         self.processes: list[subprocess.Popen[bytes]] = []
         self.token = ""
+
+    @property
+    def server(self) -> subprocess.Popen[bytes]:
+        return self._living("serve") or self.serve()
+
+    @property
+    def builder(self) -> subprocess.Popen[bytes]:
+        return self._living("worker") or self.work()
+
+    def _living(self, command: str) -> subprocess.Popen[bytes] | None:
+        living = [each for each in self.processes if command in each.args and each.poll() is None]
+        return living[-1] if living else None
+
+    def kill(self, *killed: subprocess.Popen[bytes]) -> None:
+        """`kill -9`, and others in their places."""
+        for each in killed:
+            each.kill()
+        for each in killed:
+            each.wait(30)
+        assert self.server
+        assert self.builder
+
+    def gated(self) -> tuple[str, Path]:
+        """A commit whose build waits for a gate, and that gate."""
+        number = next(self.gates)
+        gate = self.root / f"gate-{number}"
+        return self.repository.commit(GATED.format(gate=gate), {"report.txt": f"report {number}"}), gate
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """A command of holdfast in a process of its own."""
@@ -64,13 +94,15 @@ class Installation:
         log = self.root / "serve.log"
         before = len(log.read_text()) if log.exists() else 0
         made = self.start("serve", "--port", "0")
-        told: re.Match[str] = until(
-            lambda: ADDRESS.search(log.read_text()[before:]), what="the server tells its address"
+        told = until(
+            lambda: ADDRESS.search(log.read_text()[before:]) or made.poll() is not None,
+            what="the server tells its address",
         )
+        assert isinstance(told, re.Match), log.read_text()[before:]
         self.address = told[1]
         return made
 
-    def builder(self) -> subprocess.Popen[bytes]:
+    def work(self) -> subprocess.Popen[bytes]:
         return self.start("worker", "--grace", "1")
 
     def holdfast(self, *arguments: str) -> Any:
@@ -97,10 +129,16 @@ class Installation:
     def request(self, path: str, method: str = "GET") -> Any:
         """An answer of the API; with a token that is made when it is first needed."""
         if not self.token:
-            self.token = self.holdfast("tokens", "create", "tests", "--scope", "admin")["token"]
+            self.token = self._new_token()
         headers = {"Authorization": f"Bearer {self.token}"}
         request = urllib.request.Request(f"{self.address}{path}", headers=headers, method=method)
         return urllib.request.urlopen(request, timeout=60)
+
+    def _new_token(self) -> str:
+        token = secret.new()
+        with App(self.url, name=self.instance) as app:
+            app.store.add_token("tests", secret.hashed(token), kind="token", scope="admin", lasts=None, actor="tests")
+        return token
 
     def build(self, build: int) -> dict[str, Any]:
         with self.request(f"/api/v1/builds/{build}") as answer:

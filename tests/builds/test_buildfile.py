@@ -4,7 +4,7 @@ import contextlib
 import tomllib
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.builds import buildfile
@@ -221,6 +221,7 @@ WORDS = st.sampled_from(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # how fast texts are made says nothing about the reading
 @given(st.lists(WORDS, max_size=40).map("".join))
 def test_no_text_breaks_the_reading(text: str) -> None:
     with contextlib.suppress(WrongBuildFile):

@@ -10,21 +10,28 @@ import pytest
 
 from tests.builds.making import Repository
 from tests.builds.site import Installation, Watcher, installation
-from tests.builds.yard import GATED, QUICK, until
+from tests.builds.yard import QUICK, until
 
-Killed = str
+ODD_NAMES = (
+    *("nothing", "log", "completed", "..", "%2e%2e", "%252e%252e", "%00", "..%5ccompleted", "%2fetc%2fpasswd"),
+    *("%2e%2e%2fcompleted", "%252e%252e%252fcompleted", "report%2f..%2f..%2flog", "report%00", "work-"),
+)
 
 
-@pytest.fixture
-def site(tmp_path: Path, url: str, instance: str, repository: Repository) -> Iterator[Installation]:
-    root = tmp_path / "site"
-    root.mkdir()
-    with installation(root, url, instance, repository) as made:
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """For all tests here: a test that kills one of its processes starts another in its place."""
+    root = tmp_path_factory.mktemp("site")
+    on_sqlite = request.param == "sqlite"
+    url = f"sqlite:///{root}/jobs.db" if on_sqlite else request.getfixturevalue("postgres_url")
+    with installation(root, url, "site", Repository(root / "repository")) as made:
         yield made
 
 
-def gated(site: Installation, number: int = 0) -> str:
-    return site.repository.commit(GATED.format(gate=site.gate), {"report.txt": f"report {number}"})
+@pytest.fixture(autouse=True)
+def _both_run(site: Installation) -> None:
+    assert site.server
+    assert site.builder
 
 
 def begun(site: Installation, told: dict[str, Any]) -> None:
@@ -34,67 +41,50 @@ def begun(site: Installation, told: dict[str, Any]) -> None:
 
 @pytest.mark.claim("B1", "B9")
 def test_a_push_is_built_and_everybody_who_watches_sees_the_same(site: Installation) -> None:
-    site.serve()
-    site.builder()
-    told = site.push(gated(site))
+    commit, gate = site.gated()
+    told = site.push(commit)
     early = Watcher(site, told["id"])
     begun(site, told)
     until(lambda: b"first line" in early.text, what="the first watcher sees it live")
     late = Watcher(site, told["id"])
     until(lambda: b"first line" in late.text, what="who comes late sees what was there")
-    site.gate.touch()
+    gate.touch()
     seen = early.saw()
     assert seen == late.saw() == Watcher(site, told["id"]).saw()
     assert seen.index("first line") < seen.index("last line") < seen.index("second")
     found = site.until_over(told["id"])
     assert (found["outcome"], found["build_state"]) == ("success", "Completed-Cached")
     assert found["steps"] == {"first": "SUCCESS", "second": "SUCCESS"}
-    with site.request(f"/api/v1/builds/{told['id']}/outputs/report") as answer:
-        assert answer.read() == b"report 0"
-        assert answer.headers["content-disposition"] == 'attachment; filename="report"'
-        assert answer.headers["x-content-type-options"] == "nosniff"
-    (listed,) = site.holdfast("builds", "list")
+    _downloaded(site, told["id"])
+    listed = site.holdfast("builds", "list", "--limit", "1")[0]
     assert {name: listed[name] for name in ("id", "job_id", "build_state", "outcome", "steps")} == {
         name: found[name] for name in ("id", "job_id", "build_state", "outcome", "steps")
     }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "nothing",
-        "..",
-        "%2e%2e%2fcompleted",
-        "%2e%2e",
-        "..%5ccompleted",
-        "log",
-        "%00",
-        "completed",
-        "report%2f..%2f..%2flog",
-    ],
-)
-def test_only_outputs_are_served(site: Installation, name: str) -> None:
-    site.serve()
-    site.builder()
-    site.gate.touch()
-    told = site.push(gated(site))
-    site.until_over(told["id"])
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        site.request(f"/api/v1/builds/{told['id']}/outputs/{name}")
-    assert refused.value.code in (400, 404)
-    refused.value.close()
+def _downloaded(site: Installation, build: int) -> None:
+    """Its output is served as a download, and nothing else is (B7)."""
+    with site.request(f"/api/v1/builds/{build}/outputs/report") as answer:
+        assert answer.read().startswith(b"report ")
+        assert answer.headers["content-disposition"] == 'attachment; filename="report"'
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    for name in ODD_NAMES:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            site.request(f"/api/v1/builds/{build}/outputs/{name}")
+        assert refused.value.code in (400, 404), name
+        refused.value.close()
 
 
 @pytest.mark.fault(1, "kill -9 in the middle of a build")
 @pytest.mark.claim("B3", "B5")
-@pytest.mark.parametrize("killed", ["server", "builder", "both"])
-def test_a_kill_in_the_middle_of_a_build_loses_nothing(site: Installation, killed: Killed) -> None:
-    server, builder = site.serve(), site.builder()
-    told = site.push(gated(site))
+@pytest.mark.parametrize("killed", [("server",), ("builder",), ("server", "builder")], ids=" and ".join)
+def test_a_kill_in_the_middle_of_a_build_loses_nothing(site: Installation, killed: tuple[str, ...]) -> None:
+    commit, gate = site.gated()
+    told = site.push(commit)
     begun(site, told)
-    _kill(site, server, builder, killed)
+    site.kill(*(getattr(site, which) for which in killed))
     assert site.build(told["id"])["build_state"] == "Building"
-    site.gate.touch()
+    gate.touch()
     found = site.until_over(told["id"])
     assert (found["outcome"], found["job_id"]) == ("success", told["job_id"])
     assert Watcher(site, told["id"]).saw().count("$ echo first line") == 1, "it ran again from scratch"
@@ -103,39 +93,34 @@ def test_a_kill_in_the_middle_of_a_build_loses_nothing(site: Installation, kille
 @pytest.mark.fault(1, "kill -9 after an abort was asked for")
 @pytest.mark.claim("B3")
 @pytest.mark.parametrize("killed", ["server", "builder"])
-def test_a_kill_after_an_abort_was_asked_for_still_ends_the_build(site: Installation, killed: Killed) -> None:
-    server, builder = site.serve(), site.builder()
-    told = site.push(gated(site))
+def test_a_kill_after_an_abort_was_asked_for_still_ends_the_build(site: Installation, killed: str) -> None:
+    commit, _ = site.gated()
+    told = site.push(commit)
     begun(site, told)
+    builder = site.builder
     builder.send_signal(signal.SIGSTOP)  # so that it cannot obey before it is killed
     with site.request(f"/api/v1/builds/{told['id']}/abort", "POST"):
         pass
-    if killed == "builder":
-        builder.kill()
-        site.builder()
-    else:
-        server.kill()
+    if killed == "server":
+        site.kill(site.server)
         builder.send_signal(signal.SIGCONT)
-        site.serve()
+    else:
+        site.kill(builder)
     found = site.until_over(told["id"])
     assert found["outcome"] == "aborted"
-    assert {path.name for path in (site.root / "builds" / str(told["job_id"])).iterdir()} >= {
-        "generated",
-        "completed",
-        "log",
-    }
+    folder = site.root / "builds" / str(told["job_id"])
+    assert {path.name for path in folder.iterdir()} >= {"generated", "completed", "log"}
     assert "last line" not in site.log(told["job_id"])
 
 
 @pytest.mark.claim("B3")
 @pytest.mark.parametrize("killed", ["server", "builder"])
-def test_a_kill_after_a_retry_still_builds_again(site: Installation, killed: Killed) -> None:
-    server, builder = site.serve(), site.builder()
+def test_a_kill_after_a_retry_still_builds_again(site: Installation, killed: str) -> None:
     told = site.push(site.repository.commit(QUICK))
     site.until_over(told["id"])
     with site.request(f"/api/v1/builds/{told['id']}/retry", "POST"):
         pass
-    _kill(site, server, builder, killed)
+    site.kill(getattr(site, killed))
     found = site.until_over(told["id"])
     assert found["job_id"] > told["job_id"]
     assert found["outcome"] == "success"
@@ -143,25 +128,32 @@ def test_a_kill_after_a_retry_still_builds_again(site: Installation, killed: Kil
 
 
 @pytest.mark.claim("B4")
-@pytest.mark.parametrize("killed", ["nobody", "server", "builder"])
-def test_a_newer_commit_ends_the_older_build_whoever_is_killed(site: Installation, killed: Killed) -> None:
-    server, builder = site.serve(), site.builder()
-    older = site.push(gated(site, 1), "pull_request")
+@pytest.mark.parametrize(("killed", "number"), [("server", 1), ("builder", 2)])
+def test_a_newer_commit_ends_the_older_build_whoever_is_killed(site: Installation, killed: str, number: int) -> None:
+    older = site.push(site.gated()[0], "pull_request", number=number)
     begun(site, older)
-    newer = site.push(site.repository.commit(QUICK), "synchronize")
+    newer = site.push(site.repository.commit(QUICK), "synchronize", number=number)
     assert newer["superseded"] == [older["id"]]
-    _kill(site, server, builder, killed)
+    site.kill(getattr(site, killed))
     assert site.until_over(older["id"])["outcome"] == "aborted"
     assert site.until_over(newer["id"])["outcome"] == "success"
 
 
-def _kill(site: Installation, server: Any, builder: Any, which: Killed) -> None:
-    """`kill -9`, and another in its place."""
-    if which in ("server", "both"):
-        server.kill()
-        server.wait(30)
-        site.serve()
-    if which in ("builder", "both"):
-        builder.kill()
-        builder.wait(30)
-        site.builder()
+@pytest.mark.claim("B4")
+def test_a_pull_request_that_was_closed_ends_its_build_though_the_server_is_killed(site: Installation) -> None:
+    told = site.push(site.gated()[0], "pull_request", number=3)
+    begun(site, told)
+    site.push(told["commit"], "closed", number=3)
+    site.kill(site.server)
+    assert site.until_over(told["id"])["outcome"] == "aborted"
+
+
+def test_a_second_instance_does_not_start_on_the_folder_of_the_first(site: Installation, tmp_path: Path) -> None:
+    settings = tmp_path / "holdfast.toml"
+    text = (site.root / "holdfast.toml").read_text()
+    text = text.replace(f'instance = "{site.instance}"', 'instance = "other"')
+    settings.write_text(text.replace('folder = "builds"', f'folder = "{site.root}/builds"'))
+    for command in (("serve", "--port", "0"), ("worker",), ("dev", "--port", "0")):
+        refused = site.start(*command, "--config", str(settings))
+        assert refused.wait(60) == 4, command
+        assert "holds the builds of another instance" in (site.root / f"{command[0]}.log").read_text()

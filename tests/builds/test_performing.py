@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import random
+import re
 import subprocess
 import sys
 import textwrap
@@ -18,7 +20,9 @@ from holdfast.jobs.outcome import Failed
 from holdfast.worker import builder
 from holdfast.worker.builder import BuildError, conclude, end_without_builder, read_completed
 from holdfast.worker.building import source
-from holdfast.worker.building.folder import BuildFolder, remove_leftovers
+from holdfast.worker.building.folder import BuildFolder, _open_up, remove_leftovers
+from holdfast.worker.building.keeper import Blotter
+from holdfast.worker.building.source import credentials
 from tests.builds.making import Repository, alive, build, log_of, one_step, order_of, unique, wait_until
 
 pytestmark = pytest.mark.claim("B6")
@@ -322,6 +326,54 @@ def test_secrets_are_blotted_out_of_the_log_wherever_it_is_cut(repository: Repos
     assert "\n11\n" in log
     assert "verysecret" not in log.replace("$ ", "")
     assert "\nvery\x1b" in log
+
+
+def test_no_byte_of_a_secret_gets_through_where_one_begins_with_or_overlaps_another() -> None:
+    generator = random.Random(8)
+    for _ in range(3_000):
+        secrets = ["".join(generator.choices("ab", k=generator.randint(4, 7))) for _ in range(3)]
+        text = "".join(generator.choices("abc", k=30)).encode()
+        blotter, shown, at = Blotter(secrets), b"", 0
+        while at < len(text):
+            size = generator.randint(1, 6)
+            shown += blotter.through(text[at : at + size])
+            at += size
+        shown += blotter.rest()
+        assert re.sub(rb"(\*\*\*)+", b"*", shown) == _without(text, [secret.encode() for secret in secrets])
+
+
+def _without(text: bytes, secrets: list[bytes]) -> bytes:
+    """Byte by byte: those that are in a secret anywhere are hidden."""
+    hidden = [
+        any(
+            text[at : at + len(secret)] == secret
+            for secret in secrets
+            for at in range(max(0, place - len(secret) + 1), place + 1)
+        )
+        for place in range(len(text))
+    ]
+    kept = bytes(ord("*") if hide else letter for letter, hide in zip(text, hidden, strict=True))
+    return re.sub(rb"\*+", b"*", kept)
+
+
+@pytest.mark.parametrize(
+    ("address", "secret"),
+    [("https://ann:pa%20ssword@127.0.0.1:1/x", "pa ssword"), ("https://ghp_t0ken@127.0.0.1:1/x", "ghp_t0ken")],
+)
+def test_what_in_an_address_is_secret_is_blotted_out(address: str, secret: str) -> None:
+    assert secret in credentials(address)
+    assert "ann" not in credentials(address)
+    assert credentials("ssh://git-user@host/x") == credentials("git@host:x") == []
+
+
+def test_to_remove_what_a_build_left_opens_nothing_that_its_links_lead_to(tmp_path: Path) -> None:
+    (key := tmp_path / "key").write_text("secret")
+    key.chmod(0o400)
+    (left := tmp_path / "left").mkdir()
+    (left / "link").symlink_to(key)
+    _open_up(os.unlink, str(left / "link"), None)
+    assert key.stat().st_mode & 0o777 == 0o400
+    assert not os.path.lexists(left / "link")
 
 
 def test_a_build_that_is_not_trusted_has_no_secrets(repository: Repository, folder: Path) -> None:

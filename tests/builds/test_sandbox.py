@@ -3,12 +3,15 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from holdfast.builds.order import Limits, Sandbox
+from holdfast.builds.project import Secret
 from tests.builds.making import Repository, alive, build, log_of, one_step, unique
+from tests.builds.yard import Yard
 
 
 def bubblewrap_runs() -> bool:
@@ -77,6 +80,20 @@ def test_what_is_protected_stays_hidden_in_a_folder_that_is_shown(repository: Re
     more = {"readable": (str(served), str(link)), "protected": (str(link / "jobs.db"),), "path": (str(tools),)}
     assert build(repository.order(one_step(*lines), **more, **IN), folder).error is None
     assert "geheim" not in log_of(folder)
+
+
+@needs_bubblewrap
+def test_a_project_protects_database_settings_and_secrets_in_whatever_it_lets_builds_read(
+    yard: Callable[..., Yard], repository: Repository, tmp_path: Path
+) -> None:
+    secrets = {"TOKEN": Secret(file="token")}
+    here = yard(sandbox=Sandbox.BUBBLEWRAP, readable=(str(tmp_path),), secrets=secrets)
+    for name in ("token", "holdfast.toml", "plain"):
+        (here.root / name).write_text("geheim")
+    hidden = [*here.app.store.files(), str(here.root / "token"), str(here.root / "holdfast.toml")]
+    lines = [f"! test -s {path}" for path in hidden] + [f"test -s {here.root}/plain", f"! ls {here.root}/builds/*"]
+    build = here.build(repository.commit(one_step(*lines)))
+    assert build.outcome == "success", here.log(build)
 
 
 @needs_bubblewrap

@@ -1,11 +1,14 @@
 """The seed's two tables, cell by cell and event by event: in the database, in the folder, in ACTIVE and in CACHED."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from holdfast import Conflict
+from holdfast import App, Conflict, NotFound
 from holdfast.builds.build import MOVES, STANDINGS, BuildState, Happening
+from holdfast.projects import Projects
+from holdfast.worker import builder
 from tests.builds.making import Repository
 from tests.builds.yard import FAILING, QUICK, Yard, until
 
@@ -155,6 +158,95 @@ def test_an_end_without_a_builder_counts_when_its_files_are_there(yard: Yards, r
     here.projects.sweep(here.app.store)
     here.stands(build.id, BuildState.CACHED)
     assert "aborted" in here.log(build)
+
+
+@pytest.mark.claim("B2", "B3")
+def test_completed_says_what_the_job_says_also_where_the_job_ends_otherwise(
+    yard: Yards, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = yard()
+    build = here.ask(repository.commit(QUICK)).build
+
+    def broken(*_: object) -> dict[str, object]:
+        raise RuntimeError("after `completed` and before the commit that ends the job")
+
+    monkeypatch.setattr(builder, "conclude", broken)
+    here.app.run_until_idle()
+    here.projects.sweep(here.app.store)
+    here.stands(build.id, BuildState.CACHED)
+    found = here.projects.look(build.id)
+    result = here.projects.result(found)
+    assert result is not None
+    assert (found.outcome, result.outcome, result.steps) == ("error", "error", {"test": "SUCCESS"})
+    assert "Its builder wrote `success`, but its job ended `error`" in here.log(build)
+    assert list(here.app.store.ended_builds()) == []
+
+
+@pytest.mark.claim("B2")
+def test_what_is_completed_is_nowhere_in_memory(yard: Yards, repository: Repository) -> None:
+    here, there = yard(cache=1), yard(cache=1)
+    one = here.build(repository.commit(QUICK)).id
+    here.stands(one, BuildState.CACHED)
+    there.build(repository.commit(QUICK))
+    here.stands(one, BuildState.COMPLETED)
+    assert one not in here.projects.cached
+
+
+@pytest.mark.claim("B5")
+class TestTheFolderOfAnotherInstance:
+    """Their builds have the same numbers: each would purge what the other keeps."""
+
+    @pytest.fixture
+    def other(self, yard: Yards, repository: Repository) -> Yard:
+        here = yard()
+        here.stands(here.build(repository.commit(QUICK)).id, BuildState.CACHED)
+        stranger = App("sqlite://:memory:", name="another")
+        return Yard(stranger, here.root, repository)
+
+    def test_is_refused_and_left_alone(self, yard: Yards, other: Yard) -> None:
+        here = yard()
+        (half := here.projects.path(777)).mkdir()
+        with pytest.raises(
+            Conflict, match=r"holds the builds of another instance .* Give this one a folder of its own"
+        ):
+            other.projects.sweep(other.app.store, everything=True)
+        assert half.exists()
+        assert here.folder(1).exists()
+
+    def test_is_not_built_in(self, other: Yard, repository: Repository) -> None:
+        build = other.ask(repository.commit(QUICK)).build
+        before = sorted(path.name for path in other.projects.folder.iterdir())
+        with pytest.raises(Conflict, match="another instance"):
+            other.app.run_until_idle()
+        other.app.chores.clear()
+        other.app.run_until_idle()
+        assert "another instance" in str(other.app.get(build.job_id).error)
+        assert sorted(path.name for path in other.projects.folder.iterdir()) == before
+
+    def test_is_neither_read_nor_written_by_who_only_looks(
+        self, yard: Yards, repository: Repository, tmp_path: Path
+    ) -> None:
+        here = yard()
+        build = here.ask(repository.commit(QUICK)).build
+        elsewhere = Projects(here.app, here.projects.settings, tmp_path / "elsewhere", {}, declares=False)
+        assert elsewhere.abort(build.id).build_state is BuildState.RECEIVED, "who has the folder writes the files"
+        assert not elsewhere.folder.exists()
+        with pytest.raises(NotFound, match="is not the folder of this instance's builds"):
+            elsewhere.log_path(build)
+        here.projects.sweep(here.app.store)
+        here.stands(build.id, BuildState.CACHED)
+        assert elsewhere.result(here.projects.look(build.id)) is None
+
+
+def test_a_job_of_a_build_that_was_made_by_hand_builds_nothing(yard: Yards, repository: Repository) -> None:
+    here = yard()
+    build = here.build(repository.commit(QUICK))
+    payload = {"build": build.id, "project": "demo", "commit": build.commit}
+    job = here.app.enqueue("builds", "build", payload)
+    here.app.run_until_idle()
+    assert "holdfast builds retry" in str(job.refresh().error)
+    assert not here.projects.path(job.id).exists()
+    here.stands(build.id, BuildState.CACHED)
 
 
 @pytest.mark.claim("B5")

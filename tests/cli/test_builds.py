@@ -55,8 +55,8 @@ def test_success_is_exit_code_0_with_the_log_and_a_line_for_each_step(copy: Path
 
 @pytest.mark.claim("B6")
 def test_failure_is_exit_code_1_and_error_too(copy: Path) -> None:
-    assert run(copy, "--env", "CODE=3").returncode == 1
-    assert "exited with 3" in run(copy, "--env", "CODE=3").stdout
+    failed = run(copy, "--env", "CODE=3")
+    assert (failed.returncode, "exited with 3" in failed.stdout) == (1, True)
     slow = run(copy, "--env", "CODE=$(sleep 100)", "--timeout", "0.001")
     assert slow.returncode == 1
     assert "total timeout" in slow.stdout
@@ -139,3 +139,15 @@ def test_an_interrupt_ends_every_process_of_the_build(copy: Path) -> None:
     assert not alive(seconds)
     assert "Interrupted" in complained
     assert "aborted" in said
+
+
+def test_doctor_tells_of_projects_also_where_no_instance_is_yet(cli: Call, sqlite_url: str, tmp_path: Path) -> None:
+    settings = tmp_path / "holdfast.toml"
+    settings.write_text('[projects.demo]\nrepository = "/nowhere"\ngithub = { secret_env = "NOT_SET" }\n')
+    answer = cli("doctor", "--config", str(settings), "--url", sqlite_url)
+    assert answer.code == 3
+    assert "There is no SQLite file" in answer.err
+    told = "nothing in environment variable NOT_SET; there is no repository at /nowhere"
+    assert f"project demo: {told}" in answer.out
+    for name in ("git", "bubblewrap", "folder of builds"):
+        assert f"✓ {name}: " in answer.out

@@ -44,8 +44,9 @@ def test_a_database_without_an_instance_is_exit_code_three(
     if url.startswith("sqlite"):
         (tmp_path / "jobs.db").touch()
     answer = cli(*command, "--url", url)
-    assert (answer.code, answer.out) == (3, "")
+    assert answer.code == 3
     assert "There is no instance in" in answer.err
+    assert command == ("doctor",) or answer.out == "", "only the doctor tells what it has seen before"
 
 
 def test_the_default_database_is_a_file_in_the_folder(cli: Call, tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ HEAD = ("what must hold", "on", "injected", "seed", "measured", "seconds", "resu
 OPENING = """# Fault report
 
 Written by `make faults`: every fault test at its full size, one at a time, with what it injected and whether what must
-hold held. A test that failed stands here as failed. *I1–I10* are the
-[invariants](../tests/invariants.py) that are checked over the whole database; *twice* counts handlers that were called
+hold held. A test that failed stands here as failed. *I1–I10* are the [invariants](../tests/invariants.py) that are
+checked over the whole database, I10 where there are builds; *twice* counts handlers that were called
 once more than their job needed, which [R1](guarantees.md) allows; *recovery* is the time until work went on.
 """
 
@@ -97,7 +97,7 @@ def _line(result: Result, item: int | None) -> tuple[Any, ...]:
 
 def _measures(result: Result) -> Iterator[str]:
     if result.told.checks:
-        yield f"I1–I10 checked {result.told.checks} ×"
+        yield f"I1–I{10 if result.told.builds else 9} checked {result.told.checks} ×"
     for name, value in result.told.figures.items():
         shown = f"{value:.3g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
         unit = " s" if name == "recovery" else ""

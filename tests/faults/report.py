@@ -52,7 +52,7 @@ def _parameters(item: pytest.Item) -> list[str]:
 @pytest.fixture
 def fault(request: pytest.FixtureRequest) -> Iterator[Fault]:
     """Says what the test does, for the fault report."""
-    told = Told([], None, 0, {})
+    told = Told([], None, 0, False, {})
     yield Fault(told)
     request.node.user_properties.append((TOLD, msgspec.to_builtins(told)))
 

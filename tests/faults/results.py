@@ -17,6 +17,7 @@ class Told(Struct):
     injected: list[tuple[str, int]] = []
     seed: int | None = None
     checks: int = 0  # of all invariants
+    builds: bool = False  # of those about builds too
     figures: dict[str, Any] = {}
 
 
@@ -76,6 +77,7 @@ class Fault:
         """All invariants, at this moment."""
         check_invariants(url, instance, accepted, final_before, builds)
         self.told.checks += 1
+        self.told.builds = self.told.builds or builds is not None
 
 
 def sizes(sample: Any, full: Any, timeout: float = 1200) -> list[Any]:

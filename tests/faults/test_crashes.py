@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import App, Unavailable
 from tests.faults.fleet import Worker, make_app, until, worker
+from tests.faults.results import Fault
 
 
 def in_state(app: App, state: str, count: int) -> Callable[[], bool]:
@@ -16,7 +17,9 @@ def in_state(app: App, state: str, count: int) -> Callable[[], bool]:
 
 @pytest.mark.fault(1, "kill -9 of a worker with 1,000 jobs")
 @pytest.mark.claim("R1", "C2", "C3", "C4")
-def test_another_worker_finishes_a_thousand_jobs_of_a_killed_one(url: str, instance: str, tmp_path: Path) -> None:
+def test_another_worker_finishes_a_thousand_jobs_of_a_killed_one(
+    url: str, instance: str, tmp_path: Path, fault: Fault
+) -> None:
     with make_app(url, instance) as app:
         gate = tmp_path / "gate"
         jobs = app.job_types["gate"].enqueue_many([{"path": str(gate)} for _ in range(1000)])
@@ -30,12 +33,14 @@ def test_another_worker_finishes_a_thousand_jobs_of_a_killed_one(url: str, insta
         assert {job.id for job in found} == {job.id for job in jobs}
         assert {(job.outcome, job.failures, job.attempt) for job in found} == {("success", 0, 2)}
         assert [end.outcome for end in found[0].attempts()] == ["lost", "success"]
+        fault.injected("kill -9 of a worker with 1,000 jobs")
+    fault.check(url, instance, [job.id for job in jobs])
 
 
 @pytest.mark.fault(1, "kill -9 of a worker with a job that must not be repeated")
 @pytest.mark.claim("C3", "J12")
 def test_jobs_that_must_not_be_rerun_end_by_their_timeout_after_a_crash(
-    url: str, instance: str, tmp_path: Path
+    url: str, instance: str, tmp_path: Path, fault: Fault
 ) -> None:
     with make_app(url, instance) as app:
         job = app.job_types["fragile"].enqueue(seconds=1.9)
@@ -45,11 +50,13 @@ def test_jobs_that_must_not_be_rerun_end_by_their_timeout_after_a_crash(
         with worker(url, tmp_path, name=instance):
             ended = job.wait(30)
         assert (ended.outcome, ended.attempt, ended.error.kind) == ("error", 1, "timeout")
+        fault.injected("kill -9 of a worker with a job that must not be repeated")
+    fault.check(url, instance, [job.id])
 
 
 @pytest.mark.fault(2, "SIGSTOP past the lease, then SIGCONT")
 @pytest.mark.claim("C2", "J5")
-def test_the_late_result_of_a_stopped_worker_is_stale(url: str, instance: str, tmp_path: Path) -> None:
+def test_the_late_result_of_a_stopped_worker_is_stale(url: str, instance: str, tmp_path: Path, fault: Fault) -> None:
     with make_app(url, instance) as app:
         gate = tmp_path / "gate"
         job = app.job_types["gate"].enqueue(path=str(gate))
@@ -65,6 +72,8 @@ def test_the_late_result_of_a_stopped_worker_is_stale(url: str, instance: str, t
         assert (ended.outcome, ended.attempt) == ("success", 2)
         assert job.refresh() == ended
         assert [end.outcome for end in job.attempts()] == ["lost", "success"]
+        fault.injected("SIGSTOP past the lease, then SIGCONT")
+    fault.check(url, instance, [job.id])
 
 
 def freeze(worker: Worker, url: str, instance: str) -> None:
@@ -84,7 +93,7 @@ def freeze(worker: Worker, url: str, instance: str) -> None:
 @pytest.mark.fault(7, "a segfault among 1,000 others in one process")
 @pytest.mark.claim("C3")
 def test_a_job_that_kills_its_workers_ends_alone_and_its_neighbours_succeed(
-    url: str, instance: str, tmp_path: Path
+    url: str, instance: str, tmp_path: Path, fault: Fault
 ) -> None:
     with make_app(url, instance) as app:
         naps = app.job_types["nap"].enqueue_many([{"seconds": 1.0} for _ in range(1000)])
@@ -99,12 +108,14 @@ def test_a_job_that_kills_its_workers_ends_alone_and_its_neighbours_succeed(
         assert (ended.outcome, ended.error.kind, ended.failures) == ("error", "crash", 0)
         outcomes = [app.get(job.id) for job in naps]
         assert {(job.outcome, job.failures) for job in outcomes} == {("success", 0)}
+        fault.injected("a segfault of a worker with 1,000 other jobs", bad.refresh().attempt)
+    fault.check(url, instance, [job.id for job in (*naps, bad)])
 
 
 @pytest.mark.fault(7, "a segfault in a child process")
 @pytest.mark.claim("C1", "C3")
 def test_a_handler_that_segfaults_in_its_own_process_does_not_hurt_the_worker(
-    url: str, instance: str, tmp_path: Path
+    url: str, instance: str, tmp_path: Path, fault: Fault
 ) -> None:
     with make_app(url, instance) as app, worker(url, tmp_path, name=instance) as one:
         bad = app.job_types["segfault_alone"].enqueue()
@@ -113,6 +124,8 @@ def test_a_handler_that_segfaults_in_its_own_process_does_not_hurt_the_worker(
         assert good.unwrap(30) == 1
         assert (ended.outcome, ended.error.kind, ended.crashes) == ("error", "crash", 2)
         assert one.process.poll() is None
+        fault.injected("a segfault in a child process", ended.crashes)
+    fault.check(url, instance, [bad.id, good.id])
 
 
 @pytest.mark.claim("C5", "C3")

@@ -5,13 +5,12 @@ waiting rows then use, how much of it was just taken, and the limit in force. Th
 commits, so nobody can add to that sum before; whatever else happens meanwhile only takes from it.
 """
 
-import random
 from pathlib import Path
 
 import pytest
 
 from tests.faults.fleet import Worker, make_app, until
-from tests.invariants import check_invariants
+from tests.faults.results import Fault
 from tests.raw_sql import RawSql
 
 JOBS, WORKERS, KILLS = 20_000, 4, 8
@@ -43,8 +42,10 @@ def bear_witness(sql: RawSql) -> None:
 
 @pytest.mark.fault(10, "kill -9 of workers, limits changed under load")
 @pytest.mark.claim("W3", "R1")
-def test_no_claim_lifts_a_queue_above_its_limit_whoever_is_killed(url: str, instance: str, tmp_path: Path) -> None:
-    luck = random.Random(20261115)
+def test_no_claim_lifts_a_queue_above_its_limit_whoever_is_killed(
+    url: str, instance: str, tmp_path: Path, fault: Fault
+) -> None:
+    luck = fault.luck(20261115)
     with make_app(url, instance) as app:
         app.limit("work", LIMITS[-1])
         nap = app.job_types["nap"]
@@ -66,6 +67,7 @@ def test_no_claim_lifts_a_queue_above_its_limit_whoever_is_killed(url: str, inst
                 fleet[victim].kill()
                 fleet[victim] = Worker(url, tmp_path / "worker.log", name=instance, concurrency=60)
                 app.limit("work", luck.choice(LIMITS))
+                fault.injected("kill -9 of a worker and another limit")
             until(
                 lambda: not sql("select 1 from {queue:work} where state <> 'final' limit 1"), what="all jobs are final"
             )
@@ -83,7 +85,8 @@ def test_no_claim_lifts_a_queue_above_its_limit_whoever_is_killed(url: str, inst
     assert lost > 0, "nobody was killed with a job in hand"
     full = {limit: max(row["used"] for row in records if row["throttle_limit"] == limit) for limit in LIMITS}
     assert all(full[limit] > limit - 1 for limit in LIMITS), f"the limits were never reached: {full}"
-    check_invariants(url, instance)
+    fault.measured(jobs=JOBS, claims_seen=len(records), twice=int(lost))
+    fault.check(url, instance)
 
 
 def started(sql: RawSql) -> int:

@@ -72,6 +72,7 @@ FILLED: dict[str, str] = {}  # statements of the checks, with the names of table
 STATEMENTS = 512  # kept prepared: a story has more than the product keeps
 CHECK_EVERY = 12  # actions
 ROUNDS = 250  # of healing
+MUCH = 50  # jobs
 SET_BACK = 86400.0  # seconds: more than all jumps of the clock in a story together
 
 
@@ -191,6 +192,14 @@ class VirtualWorker:
         self.steps += 1
         if self.steps % 2:  # each sees the others often enough, and they do not all look at the same moment
             self.sweeper.sweep()
+
+    def do_what_there_is(self) -> bool:
+        """Take everything, and let all of it succeed; the next turn tells. Whether there was something."""
+        self.turn(MUCH)
+        found = bool(self.hand)
+        for call in list(self.hand):
+            self.finish(call, 0.0)
+        return found
 
     def leave(self) -> None:
         """In good order: what is in hand is handed back."""
@@ -527,18 +536,18 @@ class World:
         for worker in list(self.workers):
             worker.leave()
         self.workers = [VirtualWorker(self, next(self.numbers), EVERY_TYPE)]
-        for round_ in range(ROUNDS):
+        rests, busy = itertools.count(), False
+        for _ in range(ROUNDS):
             if not self.unfinished():
                 return
-            self.pass_time(STEP) if round_ % 12 < 9 else self.leap()  # long enough for the dead to be missed
+            if not busy:
+                self.pass_time(3 * STEP) if next(
+                    rests
+                ) % 4 < 3 else self.leap()  # long enough for the dead to be missed
             for row in self.sql("select id from {job} where situation = 'waiting' order by id"):
                 self.attempt_to(lambda job=row["id"]: self.store.answer(job, Answer("[1]"), "ann"))
                 self.answered.add(row["id"])
-            for worker in list(self.workers):
-                worker.turn(4)
-                for call in list(worker.hand):
-                    worker.finish(call, 0.0)
-                worker.turn(0)
+            busy = sum(worker.do_what_there_is() for worker in self.workers) > 0
         raise Broken(f"R1: these never come to their end: {self.unfinished()[:5]}")
 
     def leap(self) -> None:
@@ -622,8 +631,8 @@ def stage() -> Stage:
 
 
 UNDONE = "release part -- undone"
-PARTS = {
-    "begin": ("savepoint part",),
+PARTS: dict[str, tuple[str, ...]] = {
+    "begin": (),  # of what only reads nothing is undone
     "begin immediate": ("savepoint part",),
     "commit": ("release part",),
     "rollback": ("rollback to part", UNDONE),
@@ -635,15 +644,19 @@ class Parts:
 
     def __init__(self, database: apsw.Connection) -> None:
         self._database = database
-        self.in_transaction = False
+        self.in_transaction = self._reads = False
         self.cursor, self.changes, self.executemany = database.cursor, database.changes, database.executemany
         self.last_insert_rowid = database.last_insert_rowid
 
     def execute(self, text: str, params: Any = None) -> Any:
-        for part in PARTS.get(text, ()):
-            found = self._database.execute(part)
-            self.in_transaction = part.startswith("savepoint")
-        return found if text in PARTS else self._database.execute(text, params)
+        if text not in PARTS:
+            return self._database.execute(text, params)
+        if text.startswith("begin"):
+            self._reads = text == "begin"
+        for part in () if self._reads else PARTS[text]:
+            self._database.execute(part, can_cache=False)  # it would push out others
+        self.in_transaction = text.startswith("begin")
+        return None
 
     def set_exec_trace(self, trace: Any) -> None:
         self._database.exec_trace = trace

@@ -89,7 +89,7 @@ def bring(store: Store, worker: WorkerByHand, where: str) -> int:
     return job.id
 
 
-@pytest.mark.fault(8, "an answer before the wait")
+@pytest.mark.fault(8, "an answer before the wait, and a second one")
 @pytest.mark.parametrize("where", ["initial", "held", "loose", "error"])
 def test_an_answer_that_comes_early_is_kept_until_the_job_waits(
     store: Store, worker: WorkerByHand, clock: MovableClock, where: str
@@ -129,7 +129,7 @@ def test_an_early_answer_to_a_job_that_ends_without_waiting_is_shown_as_unused(
     ]
 
 
-@pytest.mark.fault(8, "an answer after the end, and to a wrong key")
+@pytest.mark.fault(8, "an answer after the end or the timeout, and to a wrong key")
 def test_an_answer_to_a_final_job_is_a_conflict_and_to_none_is_not_found(store: Store, worker: WorkerByHand) -> None:
     call = waiting(store, worker)
     store.answer(call.id, YES, "ann")

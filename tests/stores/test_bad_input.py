@@ -137,6 +137,7 @@ def as_nobody() -> Iterator[None]:
         os.seteuid(0)
 
 
+@pytest.mark.fault(6, "a read-only file")
 @pytest.mark.parametrize("what", ["the file", "the folder", "both"])
 def test_a_read_only_file_is_unavailable_and_nothing_is_lost(
     folder: Path, clock: MovableClock, monkeypatch: pytest.MonkeyPatch, what: str

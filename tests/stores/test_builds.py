@@ -147,6 +147,10 @@ class TestAskingAgain:
         assert (again.build.id, again.build.steps) == (first.id, ())
         assert store.get(again.build.job_id).retry_of == first.job_id
 
+    def test_takes_no_number(self, store: Store) -> None:
+        first, again, second = (ask(store, commit).build.id for commit in (ONE, ONE, TWO))
+        assert (again - first, second - first) == (0, 1)
+
     def test_may_insist(self, store: Store, builder: WorkerByHand) -> None:
         first = ask(store).build
         finish(store, builder)
@@ -160,6 +164,29 @@ class TestAskingAgain:
             other.close()
         assert sorted(each.how for each in found) == ["joined"] * 15 + ["new"]
         assert len({each.build.job_id for each in found}) == 1
+
+
+class TestWhatAStrangerSays:
+    """Of a commit that is in the repository too: a pull request of another repository may name it."""
+
+    def test_changes_nothing_about_a_build_that_is_trusted(self, store: Store) -> None:
+        before = ask(store, title="ours", author="Ann").build
+        strange = {"branch": "evil", "ref": "refs/pull/5/head", "pull_request": 5, "title": "theirs", "author": "Eve"}
+        after = ask(store, trusted=False, **strange).build
+        assert (after.trusted, after.branch, after.ref) == (True, "main", "refs/heads/main")
+        assert (after.pull_request, after.title, after.author) == (None, before.title, before.author)
+        assert list(store.end_builds("demo", None, 5, "closed")) == []
+
+    def test_is_forgotten_once_the_commit_is_trusted(self, store: Store) -> None:
+        ask(store, trusted=False, pull_request=5)
+        after = ask(store, branch=None, tag="v1", ref="refs/tags/v1").build
+        assert (after.trusted, after.branch, after.tag, after.pull_request) == (True, None, "v1", None)
+
+    def test_is_not_found_where_only_trusted_builds_are_asked_for(self, store: Store) -> None:
+        ask(store, trusted=False, pull_request=5)
+        ours = ask(store, TWO).build
+        found = store.builds(BuildFilter(project="demo", branch="main", trusted=True))
+        assert [build.id for build in found] == [ours.id]
 
 
 @pytest.mark.claim("B4")
@@ -191,6 +218,22 @@ class TestSuperseding:
         assert (again.how, again.superseded) == ("again", ())
         assert store.get(newer.job_id).state == "initial"
 
+    def test_two_commits_that_come_at_once_leave_one_build(self, store: Store) -> None:
+        """The one that is stored last has seen the other, also where both are stored at the same time."""
+        others = [store.another() for _ in range(8)]
+        with ThreadPoolExecutor(len(others)) as pool:
+            asked = list(pool.map(lambda at: ask(others[at], f"{at:x}" * 40, pull_request=7), range(1, len(others))))
+        for other in others:
+            other.close()
+        ended = [store.get(each.build.job_id).final for each in asked]
+        assert sorted(ended) == [False] + [True] * (len(asked) - 1)
+
+    def test_a_strangers_branch_of_the_same_name_is_another_one(self, store: Store) -> None:
+        strange = ask(store, pull_request=1, trusted=False).build
+        assert ask(store, TWO, supersedes=True).superseded == ()
+        assert list(store.end_builds("demo", "main", None, "deleted")) == [strange.id + 1]
+        assert store.get(strange.job_id).state == "initial"
+
     def test_what_a_closed_pull_request_or_a_deleted_branch_had_ends(self, store: Store) -> None:
         one, two = ask(store, pull_request=1, branch="x").build, ask(store, TWO, branch="y").build
         assert list(store.end_builds("demo", None, 1, "closed")) == [one.id]
@@ -221,6 +264,21 @@ class TestDeliveries:
                 ask(store, delivery="d-1")
         assert ask(store, delivery="d-1").how == "new"
 
+    def test_a_delivery_that_ends_builds_counts_with_what_it_ends_or_not_at_all(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def killed(*_: Any) -> Any:
+            raise KeyboardInterrupt
+
+        build = ask(store, pull_request=1).build
+        with monkeypatch.context() as patched:
+            patched.setattr(store, "abort", killed)
+            with pytest.raises(KeyboardInterrupt):
+                store.end_builds("demo", None, 1, "closed", ("github", "d-9"))
+        assert store.end_builds("demo", None, 1, "closed", ("github", "d-9")) == (build.id,)
+        with pytest.raises(Conflict, match="has come before"):
+            store.end_builds("demo", None, 1, "closed", ("github", "d-9"))
+
     def test_deliveries_are_forgotten_after_a_while(self, store: Store, clock: MovableClock) -> None:
         ask(store, delivery="d-1")
         clock.advance(100)
@@ -229,6 +287,40 @@ class TestDeliveries:
             store.remember_delivery("demo", "generic", "d-1")
         store.forget_deliveries(50)
         store.remember_delivery("demo", "generic", "d-1")
+
+
+@pytest.mark.claim("B2", "B3")
+class TestWhatABuilderWrote:
+    """`completed` is written before the commit that ends the job, which may then end otherwise."""
+
+    def wrote(self, store: Store, builder: WorkerByHand, outcome: str) -> Any:
+        ask(store)
+        call = begin(store, builder)
+        assert store.complete_build(call.id, call.attempt, None, [], found=outcome)
+        return call
+
+    def test_counts_at_once_where_the_job_ends_so(self, store: Store, builder: WorkerByHand) -> None:
+        call = self.wrote(store, builder, "success")
+        builder.succeed(call)
+        assert state(store, 1) is BuildState.CACHED
+        assert [(ended.completed, ended.outcome) for ended in store.ended_builds()] == [(True, "success")]
+        store.agree_on_builds([call.id])
+        assert list(store.ended_builds()) == []
+        assert state(store, 1) is BuildState.CACHED
+
+    def test_does_not_count_where_the_job_ends_otherwise_until_it_is_put_right(
+        self, store: Store, builder: WorkerByHand
+    ) -> None:
+        call = self.wrote(store, builder, "success")
+        builder.tell(call, Aborted("somebody"))
+        assert state(store, 1) is BuildState.BUILDING
+        assert store.build(1, 10).outcome is None
+        with pytest.raises(Conflict, match="Building"):
+            store.retry_build(1, "somebody")
+        assert store.complete_build(call.id, 0, None, [])
+        assert state(store, 1) is BuildState.CACHED
+        assert store.build(1, 10).outcome == "aborted"
+        assert not store.complete_build(call.id, 0, None, []), "it was put right already"
 
 
 @pytest.mark.claim("B3", "J10")

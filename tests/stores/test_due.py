@@ -184,3 +184,24 @@ def test_a_window_that_closed_moves_a_job_in_error_and_keeps_its_error(store: St
     assert found.scheduled_run_time == datetime(2026, 1, 2, tzinfo=UTC)
     clock.set(found.scheduled_run_time)
     assert worker.claim_one().attempt == 2
+
+
+@pytest.mark.claim("C6", "E1")
+def test_after_the_clock_was_set_back_jobs_in_line_wait_for_it_and_newer_ones_do_not(
+    app: Callable[..., App], clock: MovableClock
+) -> None:
+    holdfast = app(clock=clock)
+
+    @holdfast.queue("mail").job
+    def send() -> None: ...
+
+    before, noon = send.enqueue(), clock.now()
+    clock.set(noon - timedelta(hours=1))
+    after = send.enqueue()
+
+    assert holdfast.run_until_idle() == 1
+    assert (before.refresh().state, after.refresh().state) == (State.INITIAL, State.FINAL)
+    told = before.explain()
+    assert (told.reason, told.until) == ("not_due", noon)
+    clock.set(noon)
+    assert holdfast.run_until_idle() == 1

@@ -116,6 +116,25 @@ def test_a_worker_is_lost_only_once_and_others_keep_their_jobs(store: Store) -> 
     assert other.succeed(call) == 0
 
 
+@pytest.mark.fault(3, "a sweeper that was stopped between its look and what it does about it")
+@pytest.mark.claim("C2", "C4")
+def test_a_sweeper_that_knows_an_old_counter_takes_no_live_workers_jobs(store: Store, clock: MovableClock) -> None:
+    worker = WorkerByHand(store)
+    add(store)
+    call = worker.claim_one()
+    vigil = Vigil(clock, 30)
+    vigil.look(store.workers(), 0, 1)
+    for number in range(2, 5):
+        clock.advance(12)
+        seen = store.workers()
+        lost = vigil.look(seen, 0, number)
+    assert lost == [worker.id]
+    store.beat(worker.id, False)  # it was only slow, and the sweeper after it
+    assert store.lose(worker.id, seen[0].beat) is None
+    assert worker.succeed(call) == 0
+    assert store.lose(worker.id, store.workers()[0].beat) == 0
+
+
 @pytest.mark.claim("C3")
 def test_a_hand_back_is_neither_a_loss_nor_a_failure(store: Store) -> None:
     job = add(store)

@@ -183,7 +183,7 @@ def test_two_sweepers_at_once_do_no_harm(store: Store, sql: RawSql, clock: Movab
     def run(own: Store) -> tuple[int, ...]:
         start.wait()
         counts = (
-            sum(own.lose(worker.id) for worker in workers),
+            sum(own.lose(worker.id) or 0 for worker in workers),
             own.recover_strays(),
             own.shut(),
             own.restore(0, 1000, 60)[1],

@@ -67,6 +67,30 @@ def test_a_build_is_shown_with_its_steps_its_outputs_and_its_log_in_colours(brow
     assert f"build {build.id}" in text(browser, f"/jobs/{build.job_id}")
 
 
+def test_the_commit_leads_to_the_forge_where_the_project_says_where_it_is(
+    app: Callable[..., App], tmp_path: Path
+) -> None:
+    yard = Yard(app(), tmp_path, Repository(tmp_path / "repository"), web="https://forge.example.org/me/demo")
+    build = yard.ask("ab" * 20).build
+    with TestClient(create(yard.app, projects=yard.projects), base_url=ADDRESS) as client:
+        page = Browser(client, yard.app).client.get(f"/builds/{build.id}").text
+    assert f'href="https://forge.example.org/me/demo/commit/{build.commit}"' in page
+
+
+def test_a_server_without_projects_shows_what_was_built_but_not_its_files(yard: Yard, app: Callable[..., App]) -> None:
+    build = yard.build(yard.repository.commit(COLOURED))
+    other = app()
+    with TestClient(create(other), base_url=ADDRESS) as client:
+        browser = Browser(client, other)
+        assert f'<tr id="build-{build.id}"' in browser.client.get("/builds").text
+        assert "compile SUCCESS" in text(browser, f"/builds/{build.id}")
+        listed = browser.client.get("/api/v1/builds").json()["items"]
+        assert [(each["id"], each["outcome"]) for each in listed] == [(build.id, "failed")]
+        assert browser.client.get(f"/api/v1/builds/{build.id}").json()["outputs"] == []
+        for path in ("log", "outputs/report"):
+            assert browser.client.get(f"/api/v1/builds/{build.id}/{path}").status_code == 404
+
+
 def test_a_log_goes_on_behind_what_is_known(browser: Browser, yard: Yard, monkeypatch: Any) -> None:
     build = yard.build(yard.repository.commit('[steps.a]\nrun = ["seq 1000 1500"]\n'))
     monkeypatch.setattr(pages, "MOST_LINES", 100)

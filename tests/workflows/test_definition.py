@@ -193,7 +193,7 @@ FIELDS = [field for field in StepDefinition.__struct_fields__ if field != "parti
 
 @pytest.mark.claim("F1")
 @settings(deadline=None)
-@given(some.lists(some.dictionaries(some.sampled_from(FIELDS), ANYTHING), max_size=4), ANYTHING)
+@given(some.lists(some.dictionaries(some.sampled_from(FIELDS), ANYTHING, max_size=5), max_size=3), ANYTHING)
 def test_whatever_a_definition_is_made_of_it_is_told_and_never_raised(steps: list[dict[str, Any]], other: Any) -> None:
     made = tuple(StepDefinition(**{"name": "a", **facts}) for facts in steps)
     definition = Definition(name="report", steps=made, priority=other, params=other, queue=other)

@@ -1,5 +1,7 @@
-"""F12 at length: a step of twenty thousand items. What the database has seen itself is the proof, not a look now and then."""
+"""F12 at length: a step of thousands of items. What the database has seen itself is the proof, not a look now and then."""
 
+import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 from holdfast import App
 from tests.raw_sql import RawSql
 
-COUNT, MOST = 20_000, 300
+MOST = 300
 TASK = "new.run is not null and new.job_key not like '%.items'"
 UNDONE = "select count(*) from {queue:workflows} where state <> 'final' and job_key not like '%.items'"
 
@@ -28,14 +30,17 @@ def bear_witness(sql: RawSql) -> None:
 
 
 @pytest.mark.claim("F12")
-def test_of_twenty_thousand_items_never_more_are_undone_than_allowed(app: Callable[..., App], sql: RawSql) -> None:
+@pytest.mark.parametrize("size", [3000, pytest.param(20_000, marks=pytest.mark.faults)])
+def test_of_thousands_of_items_never_more_are_undone_than_allowed(
+    app: Callable[..., App], sql: RawSql, size: int
+) -> None:
     own = app()
     workflow = own.workflow("w")
     given: list[int] = []
     done = 0
 
     def numbers(task: Any) -> Iterator[int]:
-        for number in range(COUNT):
+        for number in range(size):
             given.append(number - done)
             yield number
 
@@ -48,6 +53,45 @@ def test_of_twenty_thousand_items_never_more_are_undone_than_allowed(app: Callab
     bear_witness(sql)
     with own.worker(concurrency=100):
         run = workflow.submit("t").wait(100)
-    assert (run.state, run.steps["each"].succeeded, done) == ("SUCCESS", COUNT, COUNT)
+    assert (run.state, run.steps["each"].succeeded, done) == ("SUCCESS", size, size)
     assert sql.value("select max(undone) as most from {witness}") == MOST
     assert max(given) <= MOST, "more items were asked for than may be undone"
+
+
+@pytest.mark.claim("F12")
+def test_who_waits_for_items_does_not_keep_coroutines_from_running(app: Callable[..., App]) -> None:
+    own = app()
+    workflow, released = own.workflow("w"), threading.Event()
+
+    def numbers(task: Any) -> Iterator[int]:
+        assert released.wait(60)
+        yield 1
+
+    @workflow.step()
+    async def other(task: Any) -> None:
+        await asyncio.sleep(0)
+        released.set()
+
+    @workflow.step(items=numbers)
+    async def each(task: Any) -> None: ...
+
+    with own.worker():
+        assert workflow.submit("t").wait(100).state == "SUCCESS"
+
+
+@pytest.mark.claim("F12", "F6")
+@pytest.mark.parametrize("error", [ValueError("no more"), StopIteration("odd")])
+def test_items_that_cannot_be_given_are_an_error_of_the_step(app: Callable[..., App], error: Exception) -> None:
+    class Broken:
+        def __iter__(self) -> Iterator[int]:
+            raise error
+
+    own = app()
+    workflow = own.workflow("w")
+
+    @workflow.step(items=lambda task: Broken(), retries=0)
+    async def each(task: Any) -> None: ...
+
+    run = workflow.submit("t")
+    own.run_until_idle()
+    assert run.refresh().state == "ERROR"

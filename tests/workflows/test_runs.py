@@ -10,7 +10,7 @@ import pytest
 from holdfast import WAIT, App, Conflict, Failed, Invalid, NotFound
 from holdfast.clock import MovableClock
 from holdfast.compose import Run, Workflow
-from holdfast.stores.contract import Store, Submission
+from holdfast.stores.contract import NewJob, Store, Submission
 from holdfast.workflows.definition import Definition, StepDefinition
 from tests.invariants import Invariants
 from tests.raw_sql import RawSql
@@ -323,6 +323,32 @@ def test_items_go_on_from_their_cursor_after_a_crash(app: Make) -> None:
 
 
 @pytest.mark.claim("F12")
+def test_items_without_a_cursor_are_made_again_after_a_crash_and_what_was_created_is_skipped(app: Make) -> None:
+    begun: list[int] = []
+    done: list[str] = []
+
+    def letters(task: Any) -> Any:
+        begun.append(len(done))
+        return (chr(ord("a") + number) for number in range(25))
+
+    def program() -> tuple[App, Workflow]:
+        own = app()
+        workflow = own.workflow("w")
+        workflow.step(name="each", items=letters, max_undone=10)(lambda task: done.append(task.item))
+        return own, workflow
+
+    own, workflow = program()
+    run = workflow.submit("t")
+    while len(done) < 20:
+        own, workflow = program()
+        with pytest.raises(Invalid):
+            own.run_until_idle(max_jobs=3)
+    program()[0].run_until_idle()
+    assert (run.refresh().state, done) == ("SUCCESS", [chr(ord("a") + number) for number in range(25)])
+    assert len(begun) > 2
+
+
+@pytest.mark.claim("F12")
 def test_a_failure_to_make_items_is_the_steps(app: Make) -> None:
     own = app()
     workflow = own.workflow("w")
@@ -399,6 +425,34 @@ def test_retry_runs_again_what_erred_and_nothing_else(app: Make, sql: RawSql) ->
     kept, redone = set(now["b"]) & set(jobs["b"]), [own.get(job) for job in now["b"] if job not in jobs["b"]]
     assert (len(kept), [job.retry_of in jobs["b"] for job in redone]) == (2, [True, True])
     agree(run, sql)
+
+
+@pytest.mark.claim("F16")
+@pytest.mark.parametrize("archived", [False, True])
+def test_a_page_of_tasks_has_each_once_with_its_last_job(app: Make, archived: bool) -> None:
+    own, broken = app(), [True]
+    workflow = own.workflow("w")
+
+    @workflow.step(items=lambda task: range(7), max_undone=3, retries=0)
+    def each(task: Any) -> None:
+        if broken[0] and task.item == 1:
+            raise ValueError("broken")
+
+    run = workflow.submit("t")
+    own.run_until_idle()
+    broken[0] = False
+    run.retry()
+    own.run_until_idle()
+    if archived:
+        run.refresh().archive()
+    pages, after = list[list[str]](), 0
+    while found := own.store.tasks(run.id, "each", after, limit=3):
+        pages.append([str(job.job_key).partition(".")[2] for job in found])
+        assert {job.outcome for job in found} == {"success"}
+        after = found[-1].id
+    assert [len(page) for page in pages] == [3, 3, 1]
+    assert sorted(name for page in pages for name in page) == [f"item-{number}" for number in range(7)]
+    assert {task.state for task in run.refresh().steps["each"].tasks(3)} == {"SUCCESS"}
 
 
 @pytest.mark.claim("J11")
@@ -535,6 +589,18 @@ def test_runs_are_listed_newest_first(report: Workflow) -> None:
     assert report.app.workflow_runs(state="SUCCESS") == []  # type: ignore[attr-defined]
 
 
+@pytest.mark.claim("Q6")
+def test_a_run_is_no_part_of_a_transaction_and_says_so(report: Workflow) -> None:
+    own: Any = report.app
+    own.store.queues()
+    with own.transaction():
+        for submit in (report.submit, lambda trigger: own.submit("report", trigger)):
+            with pytest.raises(Invalid, match=r"inside app\.transaction\(\), of which only enqueues are part"):
+                submit("t")
+    assert own.workflow_runs() == []
+    assert report.submit("t").state == "UNDONE"
+
+
 @pytest.mark.claim("F14")
 @pytest.mark.parametrize("trigger", ["", "a/b", 7, "x" * 201])
 def test_a_bad_trigger_is_refused(report: Workflow, trigger: Any) -> None:
@@ -595,3 +661,18 @@ def test_a_task_whose_run_cannot_be_read_ends_in_an_error_and_others_run_on(app:
     own.run_until_idle()
     assert (task.refresh().outcome, "no run" in str(task.refresh().error)) == ("error", True)
     assert beside.refresh().result == 7
+
+
+@pytest.mark.claim("Q5", "F21")
+@pytest.mark.broken_on_purpose  # what the run waits for is a job that is not its own
+def test_a_task_whose_key_is_taken_does_not_keep_the_end_of_the_one_before_it_from_being_stored(app: Make) -> None:
+    made = app()
+    workflow = made.workflow("w")
+    workflow.step(name="first")(lambda task: 1)
+    workflow.step(name="second", after=["first"])(lambda task: 2)
+    run = workflow.submit("t")
+    taken = NewJob(queue="workflows", job_type="w.second", payload="{}", job_key="t:second", delay=3600.0)
+    [stranger] = made.store.add([taken])
+    made.run_until_idle()  # type: ignore[attr-defined]
+    assert states(run) == {"first": "SUCCESS", "second": "READY"}
+    assert [job.id for job in made.find(job_type="w.second")] == [stranger.id]

@@ -202,7 +202,7 @@ def read_gitlab(event: str, body: bytes) -> Asks:
             return _deleted(push.ref)
         commit = push.checkout_sha or push.after
         message = next((each.message for each in push.commits or () if each.id == commit), None)
-        return _of_ref(push.ref, commit, message, (push.user_username or "")[:LONGEST_NAME])
+        return _of_ref(push.ref, commit, message, _name(push.user_username))
     if event == "Merge Request Hook":
         return _merge_request(_decoded(body, MergeRequestEvent))
     return ignored(event)
@@ -251,12 +251,13 @@ def read_generic(event: str, body: bytes) -> Asks:
     if event not in ("push", "tag", "pull_request"):
         return ignored(event)
     if said.closed:
-        return Ended(branch=said.branch and check_ref(said.branch), pull_request=said.pull_request)
+        number = None if said.pull_request is None else _number(said.pull_request)
+        return Ended(branch=said.branch and check_ref(said.branch), pull_request=number)
     commit = said.commit or said.after or ""
     if said.ref is not None and NO_COMMIT.fullmatch(commit):
         return _deleted(said.ref)
     if said.ref is not None and said.branch is None and said.tag is None and said.pull_request is None:
-        return _of_ref(said.ref, commit, said.title, (said.author or "")[:LONGEST_NAME])
+        return _of_ref(said.ref, commit, said.title, _name(said.author))
     branch, tag = said.branch and check_ref(said.branch), said.tag and check_ref(said.tag, "Tag")
     return Wanted(
         commit=check_commit(commit),
@@ -265,7 +266,7 @@ def read_generic(event: str, body: bytes) -> Asks:
         tag=tag or None,
         pull_request=None if said.pull_request is None else _number(said.pull_request),
         title=title_of(said.title),
-        author=(said.author or "")[:LONGEST_NAME],
+        author=_name(said.author),
     )
 
 
@@ -308,7 +309,12 @@ def _names(labels: Sequence[Label]) -> tuple[str, ...]:
 
 
 def _who(person: Person | None) -> str:
-    return "" if person is None else title_of(person.login or person.username or person.name)[:LONGEST_NAME]
+    return "" if person is None else _name(person.login or person.username or person.name)
+
+
+def _name(given: str | None) -> str:
+    """Of a person, fit to be shown."""
+    return title_of(given)[:LONGEST_NAME]
 
 
 def _decoded(body: bytes, shape: type[Body]) -> Body:

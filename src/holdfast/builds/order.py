@@ -105,7 +105,7 @@ def _problems(order: BuildOrder) -> Iterator[str]:
         if refused:
             yield f"variable {name!r:.60} {refused}."
     for each in (*order.path, *order.readable, *order.protected):
-        if not each.startswith("/") or ":" in each or "\0" in each:
+        if not each.startswith("/") or "\0" in each or (":" in each and each in order.path):
             yield f"path {each!r:.80}: give an absolute path without `:`."
     for name, value in (*order.env.items(), *order.secrets.items()):
         if "\0" in value:

@@ -47,6 +47,8 @@ def serve_and_work(call: Call, settings: Settings, target: str, first: bool) -> 
     serving.log_to_standard_error()
     app, projects = app_for(call, settings, target)
     worker = app.worker_for_ever(**wanted_of(app, settings, target))
+    if projects is not None:
+        projects.hold_folder()
     serving.refuse_open_door(app, settings)
     asgi = create(app, hosts=serving.hosts(settings), projects=projects)
     server = uvicorn.Server(serving.configured(asgi))

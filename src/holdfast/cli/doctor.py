@@ -15,10 +15,11 @@ def doctor(call: Call) -> None:
     from holdfast.cli import checks
     from holdfast.cli.projects import settings_of
 
-    found = list(checks.run(call.settings(), settings_of(call)))
+    found = []
+    for check in checks.run(call.settings(), settings_of(call)):
+        found.append(check)
+        if not call.json:  # each as it is known: without an instance the list ends in an error
+            say(f"{'✓' if check.ok else '✗'} {check.name}: {check.detail}")
     if call.json:
         say_json([{"name": check.name, "ok": check.ok, "detail": check.detail} for check in found])
-    else:
-        for check in found:
-            say(f"{'✓' if check.ok else '✗'} {check.name}: {check.detail}")
     raise typer.Exit(0 if all(check.ok for check in found) else 1)

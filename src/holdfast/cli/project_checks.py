@@ -17,6 +17,8 @@ def checks(settings: BuildSettings, root: Path) -> Iterator[Answer]:
     """(name, whether it is well, what was found)."""
     git = shutil.which("git")
     yield "git", git is not None, git or "not on PATH; builds clone with it"
+    sandbox = shutil.which("bwrap")
+    yield "bubblewrap", True, sandbox or "not on PATH; builds that ask for it, and strangers', are refused"
     yield _folder(root / settings.folder)
     for project in settings.projects.values():
         yield f"project {project.name}", *_project(project, root)

@@ -32,6 +32,8 @@ def serve(call: Call, settings: Settings, target: str) -> None:
     log_to_standard_error()
     app, projects = app_for(call, settings, target)
     app.wait_for_store()
+    if projects is not None:
+        projects.hold_folder()
     refuse_open_door(app, settings)
     server = uvicorn.Server(configured(create(app, hosts=hosts(settings), projects=projects)))
     with listening(settings) as listener, heeding(server):

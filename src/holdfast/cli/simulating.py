@@ -297,7 +297,7 @@ def _difference(what: str, before: float | None, after: float | None) -> str:
         return "same"
     sign = "+" if after > before else "−"
     if what.replace("_", " ") in ("limit use", "at limit", "utilisation"):
-        return f"{sign}{abs(after - before) * 100:.0f} points"
+        return f"{sign}{abs(after - before) * 100:.2g} points"
     if not before:
         return f"{sign}{_told(what, abs(after - before))}"
-    return f"{sign}{abs(after / before - 1):.0%}"
+    return f"{sign}{max(0.01, abs(after / before - 1)):.0%}"

@@ -14,6 +14,7 @@ from holdfast.cli.projects import app_for, settings_of
 from holdfast.config import Settings
 from holdfast.errors import Invalid
 from holdfast.on_demand import Worker
+from holdfast.projects import Projects
 from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.signals import run_until_signal
 from holdfast.worker.supervisor import run_processes
@@ -24,27 +25,29 @@ FORM = "%(asctime)s %(levelname)-7s %(message)s"
 
 def work(call: Call, settings: Settings, target: str, name: str, verbose: bool) -> int:
     """Work until told to stop; the exit code."""
-    app = _app(call, settings, target)
+    app, projects = _app(call, settings, target)
     _log_to_standard_error(verbose)
     wanted = _wanted(app, settings, target)
     processes = settings.worker_processes or 1
     _tell_start(call, app, wanted, processes)
     if processes == 1:
-        return _serve(call, app, wanted, name)
-    _ready(app, wanted, "")  # what is refused is refused once, here
+        return _serve(call, app, projects, wanted, name)
+    _ready(app, projects, wanted, "")  # what is refused is refused once, here
     app.close()  # processes must not share a connection
     names = [name and f"{name}-{index}" for index in range(processes)]
-    return run_processes(processes, lambda at: _serve(call, app, wanted, names[at]), grace=wanted.grace, log=logger)
+    return run_processes(
+        processes, lambda at: _serve(call, app, projects, wanted, names[at]), grace=wanted.grace, log=logger
+    )
 
 
-def _app(call: Call, settings: Settings, target: str) -> App:
+def _app(call: Call, settings: Settings, target: str) -> tuple[App, Projects | None]:
     """The app of a module, with what the settings build; or only that."""
     if not target and settings_of(call) is None:
         raise Invalid(
             "A worker runs the handlers of your code. Name the app that has them: `holdfast worker shop:app`. To build what a "
             "settings file names: `holdfast worker --config holdfast.toml`."
         )
-    return app_for(call, settings, target)[0]
+    return app_for(call, settings, target)
 
 
 def _log_to_standard_error(verbose: bool) -> None:
@@ -87,9 +90,9 @@ def _tell_start(call: Call, app: App, wanted: WorkerSettings, processes: int) ->
     )
 
 
-def _serve(call: Call, app: App, wanted: WorkerSettings, name: str) -> int:
+def _serve(call: Call, app: App, projects: Projects | None, wanted: WorkerSettings, name: str) -> int:
     """One worker, from start to end, in this process."""
-    worker = _ready(app, wanted, name)
+    worker = _ready(app, projects, wanted, name)
     run_until_signal(worker)
     app.close()
     if call.json:
@@ -99,9 +102,9 @@ def _serve(call: Call, app: App, wanted: WorkerSettings, name: str) -> int:
     return 0
 
 
-def _ready(app: App, wanted: WorkerSettings, name: str) -> Worker:
+def _ready(app: App, projects: Projects | None, wanted: WorkerSettings, name: str) -> Worker:
     """A worker that is not started yet; waits for its database."""
-    return app.worker_for_ever(
+    worker = app.worker_for_ever(
         queues=wanted.queues,
         labels=wanted.labels,
         duties=wanted.duties,
@@ -110,3 +113,6 @@ def _ready(app: App, wanted: WorkerSettings, name: str) -> Worker:
         log_level=wanted.log_level,
         name=name,
     )
+    if projects is not None:
+        projects.hold_folder()
+    return worker

@@ -36,6 +36,7 @@ SWEEP_EVERY = 300.0  # seconds while nobody is missing
 SWEEP_EXPIRED_EVERY = 60.0  # seconds, where jobs expire
 KEPT = 600.0  # seconds that ended jobs stay in memory
 NEVER = 1e9
+LEAST = 0.001  # seconds of an attempt: without any, one that fails and is tried again at once would stop the clock
 TELL_EVERY = 2000  # jobs
 
 Told = Callable[[float, int], None]  # how much of the time is over, and the jobs so far
@@ -48,6 +49,7 @@ class Played(Struct):
     number: int
     arrived: int
     due: int
+    queue: str
     factor: float
     recorded: Recorded | None = None
     tries: int = 0  # attempts that came to an end of their own
@@ -238,7 +240,7 @@ class Playing:
             if job.duplicate:
                 counts["duplicates"] += 1
                 continue
-            self.jobs[job.id] = Played(plan, number, self.now, self.now, new.throttle_factor, recorded)
+            self.jobs[job.id] = Played(plan, number, self.now, self.now, new.queue, new.throttle_factor, recorded)
             self._want(job.id, microseconds(job.scheduled_run_time))
         if self.count % TELL_EVERY < len(batch):
             self._told((self.now - self.start) / (self.end - self.start), self.count)
@@ -248,25 +250,25 @@ class Playing:
         job = self.jobs[job_id]
         job.due = due
         row = job.plan.row
-        self.queues[row.queue].wanted.append(due)
+        self.queues[job.queue].wanted.append(due)
         if due <= self.now:
             self._stand_in_line(job_id, due)
         else:
             self._promote_by(due)
             self.plan(due, lambda: self._stand_in_line(job_id, due))
         if row.prefers:
-            self.plan(max(due, self.now) + round(row.prefer_for * SECOND), lambda: self._tell(row.queue))
+            self.plan(max(due, self.now) + round(row.prefer_for * SECOND), lambda: self._tell(job.queue))
 
     def _stand_in_line(self, job_id: int, due: int) -> None:
         """Its time has come, if it lives and is not wanted at another by now."""
         job = self.jobs.get(job_id)
         if job is not None and job.due == due and not job.in_line and not job.held:
             job.in_line = True
-            self.waiting[job.plan.row.queue] += 1
-            self._tell(job.plan.row.queue)
+            self.waiting[job.queue] += 1
+            self._tell(job.queue)
 
     def _leave_line(self, job: Played) -> None:
-        self.waiting[job.plan.row.queue] -= job.in_line
+        self.waiting[job.queue] -= job.in_line
         job.in_line = False
 
     # Turns
@@ -321,21 +323,19 @@ class Playing:
 
     def _began(self, worker: VirtualWorker, job_id: int, attempt: int) -> None:
         job = self.jobs[job_id]
-        row = job.plan.row
-        tally = self.types[row.job_type]
+        tally = self.types[job.plan.row.job_type]
         tally.counts["started"] += 1
         if not job.started:
             job.started = True
             tally.waits.append(self.now - job.due)
         self._leave_line(job)
-        self.queues[row.queue].served.append(self.now)
-        self.queues[row.queue].use(job.factor, self.now)
+        self.queues[job.queue].served.append(self.now)
+        self.queues[job.queue].use(job.factor, self.now)
         worker.place.tally.attempts += 1
         job.held, job.attempt = True, attempt
         ending = self._ending(job)
         call = worker.hand[job_id]
-        timeout = call.timeout
-        seconds = ending.seconds if timeout is None else min(ending.seconds, timeout)
+        seconds = max(LEAST, ending.seconds if call.timeout is None else min(ending.seconds, call.timeout))
         self.plan(self.now + round(seconds * SECOND), lambda: self._ended(worker, job_id, attempt, ending))
 
     def _ending(self, job: Played) -> Ending:
@@ -361,7 +361,7 @@ class Playing:
     def _released(self, job: Played) -> None:
         """What it used is free."""
         job.held = False
-        queue = job.plan.row.queue
+        queue = job.queue
         self.queues[queue].use(-job.factor, self.now)
         self.full.discard(queue)
         if queue in self.throttled:
@@ -516,7 +516,7 @@ class Playing:
     def _swept(self, job_id: int, job: Played, outcome: str, state: str, attempt: int) -> None:
         if outcome == "expired":
             self._leave_line(job)
-            self.queues[job.plan.row.queue].served.append(max(job.due, self.now))
+            self.queues[job.queue].served.append(max(job.due, self.now))
         elif not job.held or job.attempt != attempt:
             return  # it was told by a worker, in its turn
         else:

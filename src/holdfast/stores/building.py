@@ -7,6 +7,7 @@ Rules:
 - What a forge is to be told stands in order in `status`; a job of the build's own tells it.
 """
 
+import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -41,6 +42,16 @@ FIELDS = ("ref", "branch", "tag", "pull_request", "forge", "trusted", "title", "
 class Building(Running):
     """Adds the verbs about builds."""
 
+    def identity(self) -> str:
+        """Tells this instance from every other, also from one of the same name in another database, wherever it is moved."""
+        with self.work(write=False):
+            known = self.rows("identity")
+        if not known:
+            with self.work():
+                self.run("add_identity", {"token": secrets.token_hex(8)})
+                known = self.rows("identity")
+        return f"{self.instance} {known[0]['token']}"
+
     # Receiving
 
     def receive_build(self, new: NewBuild) -> Received:
@@ -52,10 +63,13 @@ class Building(Running):
             now = self.time(self.now())
             if new.delivery is not None:
                 self._first_delivery(new.project, new.forge, new.delivery)
+            if line := _line_of(new):
+                self.rows("lock_line", {"line": f"{self.instance} {new.project} {line}"})
             names = {"project": new.project, "commit": new.commit}
             said = {name: getattr(new, name) for name in FIELDS}
-            fresh = bool(self.rows("add_build", {**names, **said, "now": now}))
-            row = self.rows("lock_build", names)[0]
+            known = self.rows("lock_build", names)  # first: who only tries to add takes a number all the same
+            fresh = not known and bool(self.rows("add_build", {**names, **said, "now": now}))
+            row = known[0] if known else self.rows("lock_build", names)[0]
             build, how, left = row["id"], "new", None
             if fresh:
                 self._give_job(row, new.timeout)
@@ -112,9 +126,9 @@ class Building(Running):
 
     def _supersede(self, build: int, new: NewBuild) -> tuple[int, ...]:
         """A newer commit of the same pull request, or branch if the project wants it, ends the older build (B4)."""
-        branch = new.branch if new.supersedes and new.pull_request is None else None
-        if new.pull_request is None and branch is None:
+        if not _line_of(new):
             return ()
+        branch = new.branch if new.pull_request is None else None
         params = {"project": new.project, "before": build, "branch": branch, "pull_request": new.pull_request}
         return self._abort_builds(params, f"superseded by {new.commit[:10]}")
 
@@ -124,9 +138,21 @@ class Building(Running):
             self.abort(row["job"], actor)
         return tuple(row["id"] for row in living)
 
-    def end_builds(self, project: str, branch: str | None, pull_request: int | None, actor: str) -> Sequence[int]:
-        """Abort the living builds of a branch or pull request that is no more."""
+    def end_builds(
+        self,
+        project: str,
+        branch: str | None,
+        pull_request: int | None,
+        actor: str,
+        delivery: tuple[str, str] | None = None,
+    ) -> Sequence[int]:
+        """Abort the living builds of a branch or pull request that is no more.
+
+        `delivery` is the forge and the id that said so: `Conflict` if it has come before; nothing is changed then.
+        """
         with self.work():
+            if delivery is not None:
+                self._first_delivery(project, *delivery)
             params = {"project": project, "before": 2**62, "branch": branch, "pull_request": pull_request}
             return self._abort_builds(params, actor)
 
@@ -136,7 +162,14 @@ class Building(Running):
         """Newest first."""
         params = {name: getattr(wanted, name) for name in BuildFilter.__struct_fields__}
         with self.work(write=False):
-            return [self._build_of(row) for row in self.rows("builds", {**params, "id": None, "job": None})]
+            return [self._build_of(row) for row in self._built("builds", {**params, "id": None})]
+
+    def _built(self, name: str, params: Mapping[str, Any]) -> Sequence[RowDict]:
+        """From the table of the jobs of builds; nothing where no build was ever declared."""
+        try:
+            return self.rows(name, params, QUEUE)
+        except NotFound:
+            return ()
 
     def build(self, build: int, cache: int) -> Build:
         with self.work(write=False):
@@ -145,8 +178,9 @@ class Building(Running):
     def build_of_job(self, job: int, cache: int) -> Build | None:
         """The build whose current job this is."""
         with self.work(write=False):
-            params = {**ANY_BUILD, "job": job, "cache": cache}
-            return next((self._build_of(row) for row in self.rows("builds", params)), None)
+            for row in self.rows("build_of_job", {"job": job}):
+                return self._one_build({"id": row["id"], "cache": cache})
+            return None
 
     def cached_builds(self, cache: int) -> Sequence[tuple[int, datetime]]:
         """Those in CACHED with their use times, the last one used first."""
@@ -155,7 +189,7 @@ class Building(Running):
 
     def _one_build(self, which: Mapping[str, Any]) -> Build:
         if 0 < which["id"] < 2**63:
-            for row in self.rows("builds", {**ANY_BUILD, **which}):
+            for row in self._built("builds", {**ANY_BUILD, **which}):
                 return self._build_of(row)
         raise NotFound(f"There is no build {which['id']} in instance `{self.instance}`.")
 
@@ -208,11 +242,21 @@ class Building(Running):
             return self._tell_if_wanted(self.rows("tell_steps", params), told)
 
     def complete_build(
-        self, job: int, attempt: int, steps: Sequence[BuildStep] | None, told: Sequence[Telling]
+        self,
+        job: int,
+        attempt: int,
+        steps: Sequence[BuildStep] | None,
+        told: Sequence[Telling],
+        found: str | None = None,
     ) -> bool:
-        """All its files are written; False if it is neither over nor this attempt's."""
+        """All its files are written; False if it is neither over nor this attempt's.
+
+        `found` is the outcome that a builder wrote before its job has ended: if the job ends otherwise, the build is not
+        completed until somebody has put `completed` right.
+        """
         with self.work():
-            params = {"job": job, "attempt": attempt, "steps": None if steps is None else _encoded(steps)}
+            params = {"job": job, "attempt": attempt, "found": found}
+            params |= {"steps": None if steps is None else _encoded(steps)}
             params |= {"yes": True, "now": self.time(self.now()), "use_time": self._next_use()}
             return self._tell_if_wanted(self.rows("complete_build", params), told)
 
@@ -229,7 +273,9 @@ class Building(Running):
         with self.work():
             found = self._one_build({"id": build})
             if self._get(found.job_id).final:
-                raise Conflict(f"{found.words} is over (`{found.build_state}`): it cannot be aborted.")
+                raise Conflict(
+                    f"{found.words} is over, so it cannot be aborted. `holdfast builds retry {build}` builds it again."
+                )
             return self.abort(found.job_id, actor)
 
     def retry_build(self, build: int, actor: str) -> Received:
@@ -237,7 +283,7 @@ class Building(Running):
         with self.work():
             for row in self.rows("lock_build_by_id", {"id": build}):
                 found, before = self._one_build({"id": build}), self._get(row["job"])
-                if not before.final:
+                if found.active:
                     raise Conflict(
                         f"{found.words} is `{found.build_state}`; only a completed build is retried. Abort it first, or wait for it."
                     )
@@ -251,21 +297,25 @@ class Building(Running):
     # What a sweep asks
 
     def ended_builds(self, limit: int = 100) -> Sequence[EndedBuild]:
-        """Whose job became final without a builder, so that nobody has written their files."""
+        """Whose job is final while nobody has written their files, or seen that `completed` says the same."""
         with self.lone():
-            rows = self.rows("ended_builds", {"limit": limit})
+            rows = self._built("ended_builds", {"limit": limit})
         return [self._ended_build(row) for row in rows]
 
     def _ended_build(self, row: RowDict) -> EndedBuild:
         error = error_of(row["error"])
-        return EndedBuild(
-            row["id"], row["job"], bool(row["begun"]), row["outcome"], None if error is None else error.message
-        )
+        marks = bool(row["begun"]), bool(row["completed"])
+        return EndedBuild(row["id"], row["job"], *marks, row["outcome"], None if error is None else error.message)
+
+    def agree_on_builds(self, jobs: Sequence[int]) -> None:
+        """`completed` says how these jobs ended."""
+        with self.work():
+            self.run("agree_on_builds", {"ids": self.pack(jobs)})
 
     def build_jobs(self, jobs: Sequence[int]) -> Mapping[int, tuple[bool, bool]]:
         """Of those that are jobs of builds: whether each is over, and whether a build has it as its current one."""
         with self.lone():
-            rows = self.rows("build_jobs", {"ids": self.pack(jobs)})
+            rows = self._built("build_jobs", {"ids": self.pack(jobs)})
         return {row["id"]: (row["state"] == "final", row["build"] is not None) for row in rows}
 
     def old_builds(self, unused_for: float, limit: int = 100) -> Sequence[tuple[int, int]]:
@@ -338,10 +388,17 @@ class Building(Running):
 
 
 ANY_BUILD: Mapping[str, Any] = {
-    **dict.fromkeys(("id", "job", "project", "branch", "commit", "state", "before")),
+    **dict.fromkeys(("id", "project", "branch", "trusted", "commit", "state", "before")),
     "limit": 1,
     "cache": 0,
 }
+
+
+def _line_of(new: NewBuild) -> str:
+    """The pull request or branch on which it ends older builds; empty if it ends none."""
+    if new.pull_request is not None:
+        return f"#{new.pull_request}"
+    return new.branch or "" if new.supersedes else ""
 
 
 def _encoded(steps: Sequence[BuildStep]) -> str:

@@ -209,6 +209,7 @@ class TurnAnswer(Struct, frozen=True):
         str, float | None
     ] = {}  # throttled queues whose due jobs may not start; seconds until they might, if known
     told: "Mapping[tuple[int, str, int], StepOfRun]" = {}  # by run, step and publication: for tasks that were made
+    look_in: float | None = None  # seconds until there may be jobs that this look could not see
 
 
 class WorkerJoin(Struct, frozen=True):
@@ -587,11 +588,12 @@ class Received(Struct, frozen=True):
 
 
 class EndedBuild(Struct, frozen=True):
-    """A build whose job is final and whose files nobody has written."""
+    """A build whose job is final, while nobody has written its files or compared them with the job."""
 
     id: int
     job_id: int
     begun: bool
+    completed: bool  # its builder has written them
     outcome: str
     error: str | None
 
@@ -612,6 +614,7 @@ class BuildFilter(Struct, frozen=True):
 
     project: str | None = None
     branch: str | None = None
+    trusted: bool | None = None
     commit: str | None = None
     state: str | None = None
     before: int | None = None
@@ -674,6 +677,8 @@ class Store(Protocol):
     def generation(self) -> int:
         """How often it has connected."""
         ...
+
+    def files(self) -> tuple[str, ...]: ...
 
     def lock_path(self) -> str | None: ...
 
@@ -855,7 +860,16 @@ class Store(Protocol):
     # Builds
     def receive_build(self, new: NewBuild) -> Received: ...
 
-    def end_builds(self, project: str, branch: str | None, pull_request: int | None, actor: str) -> Sequence[int]: ...
+    def identity(self) -> str: ...
+
+    def end_builds(
+        self,
+        project: str,
+        branch: str | None,
+        pull_request: int | None,
+        actor: str,
+        delivery: tuple[str, str] | None = None,
+    ) -> Sequence[int]: ...
 
     def remember_delivery(self, project: str, forge: str, delivery: str) -> None: ...
 
@@ -874,7 +888,12 @@ class Store(Protocol):
     def tell_steps(self, job: int, attempt: int, steps: Sequence[BuildStep], told: Sequence[Telling]) -> bool: ...
 
     def complete_build(
-        self, job: int, attempt: int, steps: Sequence[BuildStep] | None, told: Sequence[Telling]
+        self,
+        job: int,
+        attempt: int,
+        steps: Sequence[BuildStep] | None,
+        told: Sequence[Telling],
+        found: str | None = None,
     ) -> bool: ...
 
     def abort_build(self, build: int, actor: str) -> Job: ...
@@ -882,6 +901,8 @@ class Store(Protocol):
     def retry_build(self, build: int, actor: str) -> Received: ...
 
     def ended_builds(self, limit: int = 100) -> Sequence[EndedBuild]: ...
+
+    def agree_on_builds(self, jobs: Sequence[int]) -> None: ...
 
     def build_jobs(self, jobs: Sequence[int]) -> Mapping[int, tuple[bool, bool]]: ...
 
@@ -927,7 +948,7 @@ class Store(Protocol):
     def watch(self, wake: Callable[[News], None]) -> Watch: ...
 
     # The sweeper
-    def lose(self, worker: int) -> int: ...
+    def lose(self, worker: int, beat: int | None = None) -> int | None: ...
 
     def disown(self, worker: int, pump: int, known: Sequence[int]) -> int: ...
 
@@ -960,4 +981,4 @@ class Store(Protocol):
 
     def forget_runs(self, older_than: float, limit: int = 1000) -> int: ...
 
-    def tidy(self) -> str | None: ...
+    def tidy(self, thorough: bool = True) -> str | None: ...

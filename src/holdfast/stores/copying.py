@@ -9,7 +9,7 @@
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -167,7 +167,7 @@ class Side(ABC):
         """The rows of a stretch, in the order of their keys."""
 
     @abstractmethod
-    def read_all(self, table: Table) -> Iterator[Row]:
+    def read_all(self, table: Table) -> Generator[Row, None, None]:
         """Every row in the order of the keys. Nobody may write meanwhile."""
 
     # Writing
@@ -208,9 +208,9 @@ class Side(ABC):
         with self.store.work():
             self.store.run("begin_move", {**params, "now": self.store.time(self.store.now())})
 
-    def go_on(self, side: str, stage: str) -> None:
+    def go_on(self, side: str, stage: str, now: datetime | None = None) -> None:
         with self.store.work():
-            self.store.run("move_on", {"side": side, "stage": stage, "now": self.store.time(self.store.now())})
+            self.store.run("move_on", {"side": side, "stage": stage, "now": self.store.time(now or self.store.now())})
 
     def is_busy(self) -> bool:
         """Some worker takes jobs, or has one."""
@@ -277,12 +277,12 @@ class Side(ABC):
                     self.lay_down_law(queue.table_name)
                 self._tables.clear()
 
-    def open(self) -> None:
-        """The law is in force, and everybody may come in."""
+    def open(self, now: datetime) -> None:
+        """The law is in force, and everybody may come in. The time is the source's, by which an outage is told."""
         with self.store.work():
             for row in self.store.queues():
                 self.take_up_law(row.name, row.table_name)
-            self.go_on(TARGET, "open")
+            self.go_on(TARGET, "open", now)
 
     @abstractmethod
     def lay_down_law(self, table: str) -> None: ...

@@ -10,6 +10,7 @@ what follows it is begun, so a move that was interrupted anywhere goes on from t
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import datetime
 from enum import Enum
 from itertools import islice, zip_longest
@@ -234,19 +235,13 @@ class Move:
         self.source.seal(message, SEAL_PATIENCE)
 
     def finish(self) -> None:
-        """What could not be copied before. Then both sides are compared, and the target is opened."""
+        """What could not be copied before. Then both sides are compared and the target is opened, all in one transaction."""
         self.copy_walked("Copying what is left")
-        tables = [table for table in self.source.tables() if table.walk is None]
-        there = {table.name: table for table in self.target.tables()}
-        for table in reversed(tables):
-            self.target.clear(there[table.name])
-        for table in tables:
-            for lot in lots(self.source.read_all(table)):
-                self.target.write(there[table.name], lot)
-                self._count("Copying what is left", len(lot))
-        self.target.continue_after(self.source.sequences())
-        self.compare()
-        self.target.open()
+        with self.target.store.work():
+            self._replace([table for table in self.source.tables() if table.walk is None])
+            self.target.continue_after(self.source.sequences())
+            self.compare()
+            self.target.open(self.source.store.now())
 
     def close(self) -> None:
         self.source.go_on(SOURCE, "moved")
@@ -268,6 +263,16 @@ class Move:
             if table.walk is not None:
                 self._walk(table, there[table.name], doing)
         return self.copied - before
+
+    def _replace(self, tables: Sequence[Table]) -> None:
+        """Copy tables as a whole."""
+        there = {table.name: table for table in self.target.tables()}
+        for table in reversed(tables):
+            self.target.clear(there[table.name])
+        for table in tables:
+            for lot in lots(self.source.read_all(table)):
+                self.target.write(there[table.name], lot)
+                self._count("Copying what is left", len(lot))
 
     def _refuse_difference(self, here: Table, there: Table | None) -> None:
         """Both have the same version; somebody may have changed a table by hand."""
@@ -336,8 +341,9 @@ class Move:
             if table.walk is not None:
                 same = self.source.digest(table) == self.target.digest(there[table.name])
             else:
-                pairs = zip_longest(self.source.read_all(table), self.target.read_all(there[table.name]))
-                same = all(one == other for one, other in pairs)
+                read = self.source.read_all(table), self.target.read_all(there[table.name])
+                with closing(read[0]), closing(read[1]):
+                    same = all(one == other for one, other in zip_longest(*read))
             if not same:
                 raise self._differs(table)
 
@@ -352,8 +358,9 @@ class Move:
         self.tell(doing, self.copied, self.total)
 
     def _result(self) -> Moved:
-        leaving, _ = self._marks()
+        leaving, arriving = self._marks()
         assert leaving is not None
+        assert arriving is not None
         tables = self.target.tables()
         counts = {table.name: self.target.count(table) for table in tables}
         return Moved(
@@ -363,8 +370,8 @@ class Move:
             tables=counts,
             jobs=jobs_among(tables, counts),
             copied=self.copied,
-            refused_for=seconds_between(leaving.seal_time, leaving.end_time),
-            idle_for=seconds_between(leaving.drain_time, leaving.end_time),
+            refused_for=seconds_between(leaving.seal_time, arriving.end_time),
+            idle_for=seconds_between(leaving.drain_time, arriving.end_time),
         )
 
 

@@ -58,6 +58,7 @@ class Running(Holding):
         self._shapes: dict[int, Shape] = {}
         self._published: dict[int, tuple[int, dict[str, Any]]] = {}  # by run: after how many publications
         self._made: MadeTasks | None = None  # during a turn
+        self.writes_more = False  # after the run that is being written, in the same transaction
 
     # Declaring
 
@@ -159,10 +160,10 @@ class Running(Holding):
         with self.work(write=False):
             row = self._run_by_id(run)
             params = {"run": run, "job_type": f"{row.workflow}.{step}", "after": after, "limit": limit}
+            params["items"] = f"{row.trigger}:{step}.items"
             found = [self.job_of(each) for name in ("tasks", "archived_tasks") for each in self.rows(name, params)]
-        last = {job.job_key: job for job in sorted(found, key=lambda job: job.id)}
-        items = f"{row.trigger}:{step}.items"
-        return sorted((job for key, job in last.items() if key != items), key=lambda job: job.id)[:limit]
+        last = {job.job_key: job for job in sorted(found, key=lambda job: job.id)}  # while its jobs follow a run
+        return sorted(last.values(), key=lambda job: job.id)[:limit]
 
     def _run_row(self, row: RowDict) -> RunRow:
         archived = "archive_time" in row
@@ -456,6 +457,8 @@ class Running(Holding):
         ]
         wanted = [name for name in planned.items if name in made_items or known[name].items_job is None]
         jobs += [self._task_job(head, name, f"{name}.items", {"items": True}) for name in wanted]
+        made_items = list(made_items)
+        self.writes_more = bool(made_items or wanted)
         added = self._put_run(head, planned.overview, known, planned.steps, jobs)
         if self._made is not None:
             self._made.queues.update(zip(added, (job.queue for job in jobs), strict=True))

@@ -62,7 +62,7 @@ class SqlStore(Admitting):
 
     def leave(self, worker: int) -> None:
         with self.work():
-            self.run("leave", {"id": worker, "gone": "left", "now": self.time(self.now())})
+            self.run("leave", {"id": worker, "gone": "left", "beat": None, "now": self.time(self.now())})
 
     def workers(self) -> Sequence[WorkerRow]:
         with self.lone():

@@ -132,6 +132,10 @@ class Statements(ABC):
         """Something the workers should hear of at once."""
         self.announce(())
 
+    def files(self) -> tuple[str, ...]:
+        """Where the database lies on this machine, by absolute paths; empty if that is not for us to know."""
+        return ()
+
     def lock_path(self) -> str | None:
         """Where a worker keeps a locked file while it lives; None where that tells nothing."""
         return None
@@ -145,8 +149,8 @@ class Statements(ABC):
         """
         return True
 
-    def tidy(self) -> str | None:
-        """What the database needs from time to time; a sentence if something is wrong."""
+    def tidy(self, thorough: bool = True) -> str | None:
+        """What the database needs from time to time (`thorough`), or just a look; a sentence if something is wrong."""
         return None
 
 

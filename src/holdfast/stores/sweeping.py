@@ -26,11 +26,15 @@ from holdfast.stores.statements import BATCH, RowDict
 class Sweeping(Looping):
     """Adds the verbs that find what nobody looks after."""
 
-    def lose(self, worker: int) -> int:
-        """Call a worker lost: its jobs are loose again, or wait for their timeout (C3). How many jobs it had."""
+    def lose(self, worker: int, beat: int | None = None) -> int | None:
+        """Call a worker lost: its jobs are loose again, or wait for their timeout (C3). How many jobs it had.
+
+        None if it is gone already, or its counter has moved on from `beat`: whoever saw it stand still saw something old.
+        """
         with self.work():
-            if not self.run("leave", {"id": worker, "gone": "lost", "now": self.time(self.now())}):
-                return 0
+            now = self.time(self.now())
+            if not self.run("leave", {"id": worker, "gone": "lost", "beat": beat, "now": now}):
+                return None
             return self._recover(self.rows("leases_of", {"worker": worker}), worker)
 
     def recover_strays(self) -> int:

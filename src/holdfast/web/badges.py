@@ -21,11 +21,11 @@ Branch = Annotated[str | None, QueryParameter(max_length=250, description="Only 
 def show_badge(request: Request[Any, Any, Any], site: TheSite, file: Name, branch: Branch = None) -> Response[str]:
     """An SVG. Without a token only of projects whose badge is public; others are as good as not there."""
     name = file.removesuffix(".svg")
-    project = None if site.projects is None else site.projects.settings.projects.get(name)
+    project = site.projects.settings.projects.get(name)
     known = project is not None and file.endswith(".svg")
     if caller_of(request.scope) is None and not (known and project is not None and project.public_badge):
         raise NotAuthorizedException
-    if not known or site.projects is None:
+    if not known:
         raise NotFound(f"There is no project `{name}`.")
     text = badge(branch or name, site.projects.latest(name, branch))
     headers = {"cache-control": "no-cache", "cross-origin-resource-policy": "cross-origin"}
@@ -35,7 +35,7 @@ def show_badge(request: Request[Any, Any, Any], site: TheSite, file: Name, branc
 @look("/links/{project:str}", include_in_schema=False)
 def link(request: Request[Any, Any, Any], site: TheSite, project: Name, branch: Branch = None) -> Redirect:
     """To the last build of a branch."""
-    found = None if site.projects is None else site.projects.latest(project, branch)
+    found = site.projects.latest(project, branch)
     if found is None:
         raise NotFound(f"Project `{project}` has no build" + (f" of branch `{branch}`." if branch else "."))
     return Redirect(f"{request.scope.get('root_path', '')}/builds/{found.id}", status_code=302)

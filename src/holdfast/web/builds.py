@@ -11,6 +11,7 @@ from litestar.response import Stream
 
 from holdfast import views
 from holdfast.builds.build import GENERATED, Build, BuildState
+from holdfast.builds.buildfile import is_output_name
 from holdfast.errors import Conflict, NotFound
 from holdfast.projects import Projects
 from holdfast.web import paging, shapes
@@ -36,8 +37,6 @@ def list_builds(
     cursor: paging.CursorText = None,
 ) -> Shape:
     """Builds, newest first. Listing is not use: it keeps no build in the cache."""
-    if site.projects is None:
-        return paging.page([])  # this server builds nothing
     belongs = ("builds", project, branch, commit, in_state)
     wanted = {"project": project, "branch": branch, "commit": commit, "state": in_state and in_state.value}
     found = site.projects.builds(**wanted, before=paging.read(cursor, *belongs), limit=limit + 1)
@@ -48,7 +47,7 @@ def list_builds(
 @look("/builds/{build_id:int}", answers=shapes.BuildPageShape, errors=(NotFound,))
 def show_build(site: TheSite, build_id: BuildId) -> Shape:
     """One build with its steps and outputs. Looking at it is use: it is cached again."""
-    projects = projects_of(site)
+    projects = site.projects
     build = projects.use(build_id)
     result = projects.result(build)
     return views.build_page(build, () if result is None else result.outputs)
@@ -61,8 +60,9 @@ async def log(
     follow: Annotated[bool, QueryParameter(description="False: only what is there already.")] = True,
 ) -> Stream:
     """The log as plain text: what is there, and then what comes, until the build is over."""
-    projects = projects_of(site)
+    projects = site.projects
     build = await anyio.to_thread.run_sync(projects.use, build_id)
+    await anyio.to_thread.run_sync(projects.log_path, build)  # 404 if the folder is not here
     return Stream(_log(site, projects, build, follow), media_type=PLAIN, headers={"x-accel-buffering": "no"})
 
 
@@ -85,10 +85,10 @@ async def _log(site: Site, projects: Projects, build: Build, follow: bool) -> As
 @fetch("/builds/{build_id:int}/outputs/{name:str}", errors=(NotFound,))
 def output(site: TheSite, build_id: BuildId, name: OutputName) -> Response[Any]:
     """An output as a download."""
-    projects = projects_of(site)
+    projects = site.projects
     build = projects.use(build_id)
     result = projects.result(build)
-    if result is None or all(each.name != name for each in result.outputs):
+    if result is None or not is_output_name(name) or all(each.name != name for each in result.outputs):
         raise NotFound(f"{build.words} has no output `{name}`.")
     try:
         path = projects.path(build.job_id) / GENERATED / name
@@ -112,19 +112,13 @@ def _content(file: int) -> Iterator[bytes]:
 @act("/builds/{build_id:int}/abort", needs="operate", answers=shapes.BuildShape, errors=(Conflict, NotFound))
 def abort(site: TheSite, caller: TheCaller, build_id: BuildId) -> Shape:
     """End a build: at once if it waits, else its builder is asked to."""
-    return views.build(projects_of(site).abort(build_id, actor=caller.actor))
+    return views.build(site.projects.abort(build_id, actor=caller.actor))
 
 
 @act("/builds/{build_id:int}/retry", needs="operate", answers=shapes.BuildShape, errors=(Conflict, NotFound))
 def retry(site: TheSite, caller: TheCaller, build_id: BuildId) -> Shape:
     """Build a completed build again, from the beginning."""
-    return views.build(projects_of(site).retry(build_id, actor=caller.actor))
-
-
-def projects_of(site: Site) -> Projects:
-    if site.projects is None:
-        raise NotFound("This server builds nothing: its settings name no projects.")
-    return site.projects
+    return views.build(site.projects.retry(build_id, actor=caller.actor))
 
 
 router = Router("/", route_handlers=[list_builds, show_build, log, output, abort, retry], tags=["builds"])

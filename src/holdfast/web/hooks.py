@@ -50,7 +50,7 @@ async def receive(request: Request[Any, Any, Any], site: TheSite, forge: Name, p
     found = _hook(site.projects, forge, project)
     if found is None:
         return _refused(NO_HOOK)
-    projects, wanted, secret = found
+    wanted, secret = found
     try:
         body = await _body(request)
     except Refused as refused:
@@ -58,14 +58,14 @@ async def receive(request: Request[Any, Any, Any], site: TheSite, forge: Name, p
     headers = {name.lower(): value for name, value in request.headers.items()}
     if not signed(forge, secret, headers, body, site.app.clock.now()):
         return _refused(NOBODY)
-    return await anyio.to_thread.run_sync(_take, projects, wanted, forge, headers, body)
+    return await anyio.to_thread.run_sync(_take, site.projects, wanted, forge, headers, body)
 
 
-def _hook(projects: Projects | None, forge: str, name: str) -> tuple[Projects, Project, str] | None:
-    project = None if projects is None else projects.settings.projects.get(name)
+def _hook(projects: Projects, forge: str, name: str) -> tuple[Project, str] | None:
+    project = projects.settings.projects.get(name)
     where = None if project is None or forge not in FORGES else project.hooks.get(forge)
-    secret = None if projects is None or where is None else projects.secret(where)
-    return None if projects is None or project is None or not secret else (projects, project, secret)
+    secret = None if where is None else projects.secret(where)
+    return (project, secret) if project is not None and secret else None
 
 
 async def _body(request: Request[Any, Any, Any]) -> bytes:

@@ -9,10 +9,12 @@ import queue
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from litestar.di import NamedDependency
 
 from holdfast.app import App
+from holdfast.builds.project import BuildSettings
 from holdfast.projects import Projects
 from holdfast.stores.contract import Store
 from holdfast.web.callers import Caller
@@ -35,7 +37,8 @@ class Site:
         self.live = Live(app)
         self.trend = Trend()
         self.duty = ServeDuty(app)
-        self.projects = projects  # None: nothing is built here
+        # Without any nothing is built here, and what is in the database can be looked at.
+        self.projects = projects or Projects(app, BuildSettings(), Path.cwd(), {}, declares=False)
         self.tails = Tails()
         self._closing = threading.Event()
         self._tending: threading.Thread | None = None
@@ -57,15 +60,15 @@ class Site:
 
     def start(self) -> None:
         """Look after the folders of builds, also where no worker does."""
-        if self.projects is not None:
-            self._tending = threading.Thread(target=self._tend, args=(self.projects,), daemon=True)
+        if self.projects.declares:
+            self._tending = threading.Thread(target=self._tend, daemon=True)
             self._tending.start()
 
-    def _tend(self, projects: Projects) -> None:
+    def _tend(self) -> None:
         store = self.app.store.another(self.app.patience)
         while not self._closing.is_set():
             try:
-                projects.sweep(store)
+                self.projects.sweep(store)
             except Exception:
                 logger.exception("The folders of builds could not be swept.")
             self._closing.wait(TEND_EVERY)

@@ -17,6 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from holdfast.builds.order import BuildOrder
 from holdfast.builds.result import BuildResult, StepChange
 from holdfast.jobs.outcome import Failed
@@ -26,7 +28,15 @@ from holdfast.worker.building.performance import Build, Place, Stop, Tell
 from holdfast.worker.handler import CALL, CurrentJob
 from holdfast.workflows.states import STEP_STATES, StepState
 
-__all__ = ["BuildError", "conclude", "end_without_builder", "perform", "read_completed", "remove_leftovers"]
+__all__ = [
+    "BuildError",
+    "conclude",
+    "correct_end",
+    "end_without_builder",
+    "perform",
+    "read_completed",
+    "remove_leftovers",
+]
 
 
 class BuildError(Exception):
@@ -98,6 +108,13 @@ def conclude(result: BuildResult) -> dict[str, Any]:
     if result.outcome != "success":
         raise BuildError(result.error or result.outcome)
     return {"steps": dict(result.steps), "outputs": [output.name for output in result.outputs]}
+
+
+def correct_end(folder: Path, found: BuildResult, outcome: str, why: str, now: datetime) -> BuildResult:
+    """The build's job ended otherwise than its builder wrote: `completed` says what the job says, and the log why."""
+    result = structs.replace(found, outcome=outcome, error=None if outcome == "success" else why, end_time=now)
+    folders.write_ended(folder, result, f"{why}\n")
+    return result
 
 
 def end_without_builder(folder: Path, outcome: str, why: str, now: datetime, commit: str | None = None) -> BuildResult:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.clock import Clock, monotonic
+from holdfast.clock import Clock, monotonic, sleep
 from holdfast.errors import Unavailable
 from holdfast.jobs.job import JobError
 from holdfast.jobs.placement import Asks
@@ -108,15 +108,16 @@ class Pump(threading.Thread):
         pause = 0.05
         while not (self._closing and not self.hand.finished and not any(self._pending)):
             try:
-                if not self._turn():
+                if self._turn():
+                    pause = 0.05
+                else:
                     self._rest()
-                pause = 0.05
             except Unavailable as error:
                 logger.warning("The database cannot be used: %s", error)
                 if self._closing:
                     return
                 self._called = self._reread = True  # what was asked was not answered, and news may have been missed
-                self.wake.wait(pause)
+                sleep(pause)  # not for the wake-up: a write that fails, ours included, may look like news
                 pause = min(pause * 2, 1.0)
             except Exception:
                 logger.exception("A turn failed; its reports are tried one by one.")
@@ -127,7 +128,7 @@ class Pump(threading.Thread):
             self._one_by_one()
         except Exception as error:
             logger.warning("The reports of a failed turn wait for the database: %s", error)
-            self.wake.wait(0.2)
+            sleep(0.2)
 
     def _turn(self) -> bool:
         """One exchange; False if there was nothing to tell and nothing to ask."""
@@ -286,6 +287,7 @@ class Pump(threading.Thread):
                 asked, answer.full, {call.queue for call in answer.claimed} if answer.full else set(), now
             )
             self._plan_next_look(turn, answer.claimed, now)
+            self._look_at(None if answer.look_in is None else now + answer.look_in)
         if finished or room > claimed:
             self._tell_of_room(called=finished > 0 and not turn.wants)
         if any(change is not None and change.place_time is not None for change in answer.changes):

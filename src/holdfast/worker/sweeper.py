@@ -101,6 +101,7 @@ class Sweeper(threading.Thread):
         self._wake = threading.Event()
         self._closing = False
         self._slice = 0
+        self._look_at = 0.0
         self._next = {"park": 0.0, "restore": 0.0, "archive": 0.0}
 
     def close(self) -> None:
@@ -178,7 +179,9 @@ class Sweeper(threading.Thread):
         lost = set(self._vigil.look(workers, self.store.generation, own_beat))
         for row in workers:
             if row in dead or row.id in lost:
-                count = self.store.lose(row.id)
+                count = self.store.lose(row.id, row.beat)
+                if count is None:
+                    continue
                 logger.warning("Worker %s (%s) is lost; jobs recovered from it: %s.", row.id, row.name, count)
                 if row.lock_path:
                     lockfile.forget(row.lock_path)
@@ -221,11 +224,13 @@ class Sweeper(threading.Thread):
     def tidy(self) -> None:
         """After many claims, and when a burst of them is over: what they left in the way of the next ones is removed."""
         claims = self._claims()
-        over = claims == self._seen_claims and claims > self._tidied_claims
-        self._seen_claims = claims
-        if over or claims - self._tidied_claims >= TIDY_EVERY:
+        moved, self._seen_claims = claims != self._seen_claims, claims
+        thorough = claims - self._tidied_claims >= (TIDY_EVERY if moved else 1)
+        if thorough:
             self._tidied_claims = claims
-            told = self.store.tidy()
+        if thorough or (moved and monotonic() >= self._look_at):
+            self._look_at = monotonic() + TIDY_LOOK
+            told = self.store.tidy(thorough)
             if told:
                 logger.warning("%s", told)
 

@@ -21,7 +21,7 @@ from typing import Any
 from msgspec import structs
 
 from holdfast import tracing
-from holdfast.clock import Clock, MovableClock, monotonic
+from holdfast.clock import Clock, MovableClock, monotonic, sleep
 from holdfast.errors import Invalid, Unavailable
 from holdfast.jobs import secrets
 from holdfast.jobs.holds import Hold, Level
@@ -109,8 +109,10 @@ class Worker:
             if not self.stopping:
                 try:
                     self._start()
-                except BaseException:
+                except BaseException as error:
                     self._give_up_start()
+                    if isinstance(error, Unavailable) and self._stopping.is_set():
+                        return
                     raise
                 self._began = True
 
@@ -121,7 +123,7 @@ class Worker:
         self.loop.start()
         self.threads.start()
         self.store = self._store.another(None)
-        self.join()
+        self._join_at_last()
         self.pumps += [Pump(self, self.store.another(None), index) for index in range(self._pump_count)]
         self.pulse = Pulse(
             self.store.another(None), self.settings.heartbeat, self._beat, self._asked, self.cancel, self._hand_back
@@ -145,6 +147,19 @@ class Worker:
         if self._lock_file:
             self._lock_file.release()
             self._lock_file = None
+
+    def _join_at_last(self) -> None:
+        """What can be read and not be written to, because its disk is full or it is a standby, is waited for (C7)."""
+        pause = 0.05
+        while True:
+            try:
+                return self.join()
+            except Unavailable as error:
+                if self.stopping:
+                    raise
+                logger.warning("The worker cannot join yet: %s", error)
+                sleep(pause)
+                pause = min(pause * 2, 1.0)
 
     def join(self) -> None:
         """Take a new identity. Also after having been called lost: what is in hand then is stale."""

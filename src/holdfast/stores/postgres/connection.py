@@ -10,11 +10,12 @@
 import random
 import select
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
+from psycopg.abc import PQGen
 from psycopg.rows import TupleRow
 
 from holdfast.clock import monotonic, sleep
@@ -44,6 +45,17 @@ GIVEN_UP = (
 LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)
 
 
+class Session(psycopg.Connection[TupleRow]):
+    """A connection that says when psycopg drops all prepared statements: after a rollback, an ALTER or a DROP."""
+
+    forgotten: Callable[[], None] | None = None
+
+    def _deallocate(self, name: bytes | None) -> PQGen[None]:
+        if name is None and self.forgotten:
+            self.forgotten()
+        yield from super()._deallocate(name)
+
+
 class Connection:
     """Connects when it is first used and whenever it must."""
 
@@ -53,6 +65,7 @@ class Connection:
         self.name = name
         self.lock = threading.RLock()
         self.depth = 0
+        self.ended = False  # the transaction was committed by what was sent last
         self.generation = 0  # how often it has connected
         self.pooled = False  # the session is ours for a transaction only
         self._database: psycopg.Connection[TupleRow] | None = None
@@ -75,6 +88,8 @@ class Connection:
         database = self.database
         if self._wire is None:
             self._wire = Wire(database)
+            if isinstance(database, Session):
+                database.forgotten = self._wire.forget
         return self._wire
 
     def _dead(self, database: psycopg.Connection[TupleRow]) -> bool:
@@ -167,9 +182,10 @@ class Connection:
                 self._roll_back()
                 raise
             else:
-                self._commit()
+                if not self.ended:
+                    self._commit()
             finally:
-                self.depth = 0
+                self.depth, self.ended = 0, False
 
     def _begin(self) -> None:
         for last in (False, True):
@@ -181,6 +197,12 @@ class Connection:
                 self._discard()
                 if last:
                     raise self.lost(error) from error
+
+    def begin_again(self) -> None:
+        """For what is still to be done after its end."""
+        if self.ended:
+            self.database.execute("begin")
+            self.ended = False
 
     def _commit(self) -> None:
         if self._database is None:
@@ -199,7 +221,6 @@ class Connection:
         try:
             if self._database is not None:
                 self._database.execute("rollback")
-                self.wire.forget()
         except psycopg.Error:
             self._discard()
 
@@ -233,7 +254,7 @@ def connect(conninfo: str, name: str, within: float | None = None) -> psycopg.Co
     given = psycopg.conninfo.conninfo_to_dict(conninfo)
     limit = float(given.get("connect_timeout") or 0) or CONNECT_WITHIN
     settings: dict[str, Any] = {key: value for key, value in KEEPALIVES.items() if key not in given}
-    return psycopg.connect(
+    return Session.connect(
         conninfo,
         autocommit=True,
         prepare_threshold=0,

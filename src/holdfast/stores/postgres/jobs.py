@@ -7,7 +7,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import groupby
@@ -28,6 +28,7 @@ from holdfast.stores.claiming import Look
 from holdfast.stores.contract import Claimed, Done, NewJob, News, QueueDeclared, Turn, TurnAnswer, Want, Watch
 from holdfast.stores.migrate import Migrations, moved, refuse_arriving
 from holdfast.stores.postgres.connection import GIVEN_UP, LOST, Connection, check_conninfo, one_line, passing
+from holdfast.stores.postgres.floors import Floors, Line, Pin, Place
 from holdfast.stores.postgres.lent import Lent, driver_of
 from holdfast.stores.postgres.watch import ChannelWatch
 from holdfast.stores.postgres.wire import Reply, Wire
@@ -44,7 +45,7 @@ TELL_EVERY = 0.005  # seconds between notifications of a queue by one process: N
 OLDEST_SERVER = 140000
 MONTH = re.compile(r"[0-9]{4}_(0[1-9]|1[0-2])")  # as a part of the archive is named
 PROMOTED = 1000  # most jobs whose time has come that one turn puts in line
-SEQUENCES = ("job_id", "lease_id_seq")
+NAMED = ("job_id", "lease_id_seq", "ready")  # whose names are also told as text
 KEY_TRIES = 100  # how often a key that comes and goes is asked for
 NEWS = {"": News.ANYTHING} | {
     "!" + news.value: news for news in News
@@ -68,6 +69,8 @@ class PostgresStore(SqlStore):
         self._to_tell: set[str] = set()  # at the end of this transaction
         self._months: set[datetime] = set()  # that this transaction knows the archive to have partitions for
         self._now: datetime | None = None
+        self.floors = Floors()
+        self._at_once = False  # this turn is made in two round trips
         self._to_begin = False  # the next statements begin the transaction
         self._along: Turn | None = None  # goes along with the next run that is written
         self._sent: tuple[Turn, Sent] | None = None  # went along, and is to be read
@@ -77,7 +80,7 @@ class PostgresStore(SqlStore):
         store = PostgresStore(self.conninfo, self.instance, self.clock, patience)
         store.listeners, store.takers, store.source = self.listeners, self.takers, self.source
         store.throttlers = self.throttlers
-        store._told = self._told
+        store._told, store.floors = self._told, self.floors
         return store
 
     def close(self) -> None:
@@ -209,12 +212,12 @@ class PostgresStore(SqlStore):
     # Statements and transactions
 
     def text(self, name: str, queue: str = "", asked: str = "asked_types") -> str:
-        """The statement with its names filled in. `asked` says which types a claim is for."""
+        """The statement with its names filled in. `asked` names what a claim is for."""
         key = name, queue, asked
         if key not in self._filled:
             table = self.table_named(queue) if queue else ""
-            literals = {f"{name}_text": "'" + queryfile.quoted(f"{self.instance}__{name}") + "'" for name in SEQUENCES}
-            literals["asked"] = STATEMENTS[asked]
+            literals = {f"{name}_text": "'" + queryfile.quoted(f"{self.instance}__{name}") + "'" for name in NAMED}
+            literals["asked"] = " and ".join(STATEMENTS[part] for part in asked.split())
             self._filled[key] = queryfile.fill(STATEMENTS[name], self.instance, table, literals)
         return self._filled[key]
 
@@ -245,6 +248,10 @@ class PostgresStore(SqlStore):
             replies = [wire.send(self.text(name, queue), params) for name, params, queue in asked]
             if along is not None:
                 self._sent = along, self._send_turn(wire, along, along.wants)
+                if not self.writes_more:
+                    wire.send("commit")
+        if along is not None and not self.writes_more:
+            self.connection.ended = True
         return [reply.dicts() for reply in replies]
 
     @contextmanager
@@ -371,12 +378,28 @@ class PostgresStore(SqlStore):
         text = queryfile.fill(STATEMENTS[name], self.instance, table, literals)
         return self.connection.database.execute(text.encode(), params, prepare=False)
 
-    def tidy(self) -> str | None:
-        """Vacuum the tables that claims leave dead entries in: autovacuum looks only once a minute."""
+    def tidy(self, thorough: bool = True) -> str | None:
+        """Vacuum the tables that claims leave dead entries in: autovacuum looks only once a minute.
+
+        While an old snapshot keeps it from removing them, claims begin behind them.
+        """
         with self._translated(), self.connection.lock:
-            for name in ("vacuum_ready", "vacuum_lease"):
-                self.connection.database.execute(self.text(name).encode(), prepare=False)
-        return None
+            pin = self._pin()
+            suspected = self.floors.suspects(pin)
+            if suspected or (thorough and not self.floors.pinned):
+                for name in ("vacuum_ready", "vacuum_lease"):
+                    self.connection.database.execute(self.text(name).encode(), prepare=False)
+            if not (suspected and self.floors.found(self._pin().dead)):
+                return None
+        by = "a replica or a prepared transaction" if pin.pid is None else f"the process {pin.pid} of the server"
+        return (
+            f"An old snapshot, held by {by}, keeps dead rows at the head of the line. Until it ends claims begin behind them, "
+            "and a job that is enqueued before its turn is noticed up to a second late. End that transaction."
+        )
+
+    def _pin(self) -> Pin:
+        found = self.rows("oldest_snapshot")[0]
+        return Pin(found["oldest"], found["pid"], found["dead"])
 
     # Adding
 
@@ -428,12 +451,12 @@ class PostgresStore(SqlStore):
         return self.job_added(new, stored[0], now, now)
 
     def add_alike(self, jobs: Sequence[NewJob]) -> list[int]:
-        name, params, queue = self._adding_alike(jobs)
+        name, params, queue = self._adding_alike(jobs, False)
         return self._added_alike(jobs, self.rows(name, params, queue))
 
-    def _adding_alike(self, jobs: Sequence[NewJob]) -> tuple[str, dict[str, Any], str]:
+    def _adding_alike(self, jobs: Sequence[NewJob], all_of_them: bool) -> tuple[str, dict[str, Any], str]:
         params = {name: getattr(jobs[0], name) for name in ALIKE}
-        params |= {"keys": words_literal([new.job_key for new in jobs]), "now": self.given_now()}
+        params |= {"keys": words_literal([new.job_key for new in jobs]), "now": self.given_now(), "all": all_of_them}
         return "add_alike", params | {"payloads": words_literal([new.payload for new in jobs])}, jobs[0].queue
 
     def _added_alike(self, jobs: Sequence[NewJob], rows: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -594,19 +617,23 @@ class PostgresStore(SqlStore):
     # The worker's turn
 
     def exchange_with_tasks(self, turn: Turn, tasks: Sequence[Done]) -> TurnAnswer:
-        """In three round trips, if nothing else is to be done: the first begins the transaction, the second claims."""
-        if turn.notes or self.adaptive or self.connection.depth:
-            return super().exchange_with_tasks(turn, tasks)
+        """In two round trips, if nothing else is to be done: the first begins the transaction, the second ends it."""
+        if not (turn.notes or self.adaptive or self.connection.depth):
+            with suppress(psycopg.errors.DivisionByZero):  # the key of a new task is taken: that wants a second look
+                return self._exchange_at_once(turn, tasks)
+        return super().exchange_with_tasks(turn, tasks)
+
+    def _exchange_at_once(self, turn: Turn, tasks: Sequence[Done]) -> TurnAnswer:
         with self._translated(), self.work(begin=False):
-            self._to_begin = True
+            self._at_once = self._to_begin = True
             try:
                 return self.exchange_inside(turn, tasks)
             finally:
-                self._to_begin, self._along, self._sent = False, None, None
+                self._at_once, self._to_begin, self._along, self._sent = False, False, None, None
 
     def go_along(self, turn: Turn) -> None:
         throttled = any(self.queue_row(want.queue).throttled for want in turn.wants)
-        self._along = None if turn.reports or self.adaptive or throttled else turn
+        self._along = turn if self._at_once and not (turn.reports or throttled) else None
 
     def exchange(self, turn: Turn) -> TurnAnswer:
         tasks = [item for item in turn.done if item.call.run is not None]
@@ -672,8 +699,9 @@ class PostgresStore(SqlStore):
         groups = [list(group) for _, group in groupby(jobs, key=lambda new: new.job_type)]
         asked: list[tuple[str, Mapping[str, Any], str]]
         asked = [("put_step", {**step, "run": run["id"]}, "") for step in steps]
-        asked += [("put_run", run, ""), *(self._adding_alike(alike) for alike in groups)]
         along, self._along = self._along, None
+        whole = along is not None and not self.writes_more
+        asked += [("put_run", run, ""), *(self._adding_alike(alike, whole) for alike in groups)]
         found = self._asked(asked, along)[len(asked) - len(groups) :]
         return [
             job_id
@@ -740,10 +768,11 @@ class PostgresStore(SqlStore):
             assert looked is not None
             looked.append(self.looked([reply.dicts() for reply in replies], known))
         claimed = [call for want, reply in sent.claims for call in self._behind_held(want, reply, sent.common)]
+        look_in = self._learn_floors(sent) if self.floors.pinned else None
         count = sum((reply.fetchone() or (0,))[0] for reply in sent.settled)
         stale = len(turn.done) - count + sum(change is None for change in changes)
         count, wake_in = (sent.promoted.fetchone() or (0, None)) if sent.promoted else (0, None)
-        return TurnAnswer(claimed, stale, changes, 0.0 if count == PROMOTED else wake_in)
+        return TurnAnswer(claimed, stale, changes, 0.0 if count == PROMOTED else wake_in, look_in=look_in)
 
     def _send_turn(self, wire: Wire, turn: Turn, wants: Sequence[Want], throttled: Sequence[Want] = ()) -> "Sent":
         """The statements of a turn, in the pipeline that is open."""
@@ -767,12 +796,39 @@ class PostgresStore(SqlStore):
             if self.queue_row(queue).throttled:  # room is made that we do not fill
                 wire.send(self.text("tell"), {"channel": self.channel, "queue": queue})
         promoted = wire.send(self.text("promote"), {"now": now, "limit": PROMOTED}) if turn.promote else None
+        begun = self._begun(wants, common)
         claims = [
-            (want, wire.send(self.text("claim", want.queue, asked), {**common, "queue": want.queue, "room": want.room}))
+            (
+                want,
+                wire.send(
+                    self.text("claim", want.queue, f"{asked} behind" if want.queue in begun else asked),
+                    {**common, "queue": want.queue, "room": want.room, **begun.get(want.queue, {})},
+                ),
+            )
             for want in wants
         ]
         looks = [self._send_look(wire, turn, want) for want in _by_name(throttled)]
-        return Sent(common, settled, promoted, claims, looks)
+        return Sent(common, settled, promoted, claims, looks, begun)
+
+    def _begun(self, wants: Sequence[Want], common: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """By queue: the place behind which the claim begins, where it does not look from the beginning."""
+        if not self.floors.pinned:
+            return {}
+        places = {want.queue: self.floors.begin((want.queue, common["types"])) for want in wants}
+        return {queue: dict(zip(PLACE, place, strict=True)) for queue, place in places.items() if place is not None}
+
+    def _learn_floors(self, sent: "Sent") -> float | None:
+        """Seconds until the next look from the beginning, if this was none."""
+        look_in = None
+        for want, reply in sent.claims:
+            line: Line = want.queue, sent.common["types"]
+            began: Place | None = tuple(sent.begun[want.queue].values()) if want.queue in sent.begun else None
+            order = BY_TIME if self.queue_row(want.queue).claim_order == "schedule" else BY_PRIORITY
+            places = [order(row) for row in reply.fetchall() if row[0] is not None]
+            self.floors.learn(line, began, max(places, default=None), len(places) == want.room)
+            if began is not None:
+                look_in = sooner(look_in, self.floors.look_in(line))
+        return look_in
 
     def _send_look(self, wire: Wire, turn: Turn, want: Want) -> tuple[dict[str, Any], list[Reply]]:
         """The questions of a look, in the pipeline that is open; each sees what was committed before the lock was had."""
@@ -783,6 +839,7 @@ class PostgresStore(SqlStore):
         """What was claimed; if tasks that somebody holds were in the way, also what stands behind them."""
         found, held = self._claimed(want.queue, cursor)
         while held and len(found) < want.room:
+            self.connection.begin_again()
             self.clear_line(want.queue)
             params = {**common, "queue": want.queue, "room": want.room - len(found)}
             text = self.text("claim", want.queue).encode()
@@ -816,6 +873,7 @@ class Sent(Struct, frozen=True):
     promoted: Reply | None
     claims: list[tuple[Want, Reply]]
     looks: list[tuple[dict[str, Any], list[Reply]]]
+    begun: dict[str, dict[str, Any]]  # by queue: behind which place its claim began
 
 
 class Frame(Struct, frozen=True):
@@ -866,6 +924,7 @@ def claimed_of(cursor: Answer, queue: str, by_time: bool) -> tuple[list[Claimed]
 
 
 BY_PRIORITY, BY_TIME = itemgetter(10, 11, 0), itemgetter(11, 10, 0)
+PLACE = ("major", "minor", "last")  # as a claim is told it
 
 
 def is_plain(new: NewJob) -> bool:

@@ -7,7 +7,7 @@
 
 import secrets
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -69,16 +69,16 @@ class PostgresSide(Side):
             cursor.execute(self._text("read_range", table), {"after": after, "upto": upto}, binary=True)
             return [changed(row, changes) for row in cursor]
 
-    def read_all(self, table: Table) -> Iterator[Row]:
+    def read_all(self, table: Table) -> Generator[Row, None, None]:
         changes = changes_of(table, OUT)
         with self.store.work():
             rank = self._rank(table)
-            cursor = self._cursor("holdfast_move")
-            cursor.itersize = LOT
-            cursor.execute(self._text("read_all", table), {}, binary=True)
-            for row in cursor:
-                found = changed(row, changes)
-                yield ranked(found, rank, in_microseconds) if rank else found
+            with self._cursor("holdfast_move") as cursor:
+                cursor.itersize = LOT
+                cursor.execute(self._text("read_all", table), {}, binary=True)
+                for row in cursor:
+                    found = changed(row, changes)
+                    yield ranked(found, rank, in_microseconds) if rank else found
 
     def _cursor(self, name: str = "") -> Any:
         """With times as the numbers that they are."""

@@ -33,8 +33,11 @@ CREATE FUNCTION holdfast__key_take() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 begin
+  if exists (select from "holdfast__key" where job_type = new.job_type and job_key = new.job_key and id = new.id) then
+    return null;
+  end if;
   insert into "holdfast__key" (job_type, job_key, id) values (new.job_type, new.job_key, new.id) on conflict do nothing;
-  if not exists (select from "holdfast__key" where job_type = new.job_type and job_key = new.job_key and id = new.id) then
+  if not found then
     raise exception 'job type % already has a living job with key %', new.job_type, new.job_key using errcode = 'unique_violation';
   end if;
   return null;
@@ -195,6 +198,7 @@ CREATE TABLE holdfast__build (
     job bigint,
     begun boolean DEFAULT false NOT NULL,
     completed boolean DEFAULT false NOT NULL,
+    found text,
     steps text DEFAULT '[]'::text NOT NULL,
     use_time timestamp with time zone NOT NULL,
     create_time timestamp with time zone NOT NULL,
@@ -289,6 +293,12 @@ CREATE TABLE holdfast__hold (
     hold_time timestamp with time zone NOT NULL,
     releasing bigint,
     CONSTRAINT holdfast__hold_level_check CHECK ((level = ANY (ARRAY['pick'::text, 'create'::text, 'submit'::text])))
+);
+
+CREATE TABLE holdfast__identity (
+    single integer NOT NULL,
+    token text NOT NULL,
+    CONSTRAINT holdfast__identity_single_check CHECK ((single = 1))
 );
 
 CREATE SEQUENCE holdfast__job_id
@@ -827,6 +837,9 @@ ALTER TABLE ONLY holdfast__held
 ALTER TABLE ONLY holdfast__hold
     ADD CONSTRAINT holdfast__hold_pkey PRIMARY KEY (level, workflow, trigger);
 
+ALTER TABLE ONLY holdfast__identity
+    ADD CONSTRAINT holdfast__identity_pkey PRIMARY KEY (single);
+
 ALTER TABLE ONLY holdfast__key
     ADD CONSTRAINT holdfast__key_pkey PRIMARY KEY (job_type, job_key);
 
@@ -929,7 +942,7 @@ CREATE INDEX holdfast__aside_id_idx ON holdfast__aside USING btree (id);
 
 CREATE INDEX holdfast__audit_job_idx ON holdfast__audit USING btree (job) WHERE (job IS NOT NULL);
 
-CREATE INDEX holdfast__build_id_idx ON holdfast__build USING btree (id) WHERE (NOT completed);
+CREATE INDEX holdfast__build_id_idx ON holdfast__build USING btree (id) WHERE ((NOT completed) OR (found IS NOT NULL));
 
 CREATE INDEX holdfast__build_job_idx ON holdfast__build USING btree (job);
 

@@ -7,13 +7,14 @@ and their answers are read when all have come.
 
 import re
 import select
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import psycopg
-from psycopg import abc
+from psycopg.abc import Buffer
+from psycopg.abc import Transformer as Loader
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGresult
@@ -35,7 +36,7 @@ class Reply:
 
     result: PGresult
 
-    def __init__(self, loader: abc.Transformer) -> None:
+    def __init__(self, loader: Loader) -> None:
         self._loader = loader
 
     def fetchall(self) -> list[tuple[Any, ...]]:
@@ -51,6 +52,16 @@ class Reply:
         return [dict(zip(names, row, strict=True)) for row in self.fetchall()]
 
 
+class Collected(NamedTuple):
+    """A statement with its values, ready to be sent."""
+
+    text: bytes
+    values: Sequence[Buffer | None]
+    types: tuple[int, ...]
+    formats: Sequence[Format]
+    reply: Reply
+
+
 class Wire:
     """One connection's way to send them. Whoever uses it has the connection to themselves."""
 
@@ -61,54 +72,54 @@ class Wire:
         self._loader = Transformer(database)
         self._prepared: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
         self._count = 0
-        self._replies: list[Reply | None] = []  # None: to the preparing of a statement
+        self._collected: list[Collected] = []
         self._poll = select.poll()
         self._poll.register(self._pgconn.socket)
 
     def forget(self) -> None:
-        """psycopg drops all prepared statements of a connection after a rollback."""
+        """psycopg has dropped all prepared statements of the connection."""
         self._prepared.clear()
 
     @contextmanager
     def pipeline(self) -> Iterator["Wire"]:
-        """What is sent inside goes out together; the first error of the server is raised at its end."""
-        self._replies = []
-        self._pgconn.enter_pipeline_mode()
+        """What is collected inside goes out at its end, and the first error of the server is raised there.
+
+        Until then the connection may be used for other things.
+        """
+        self._collected = []
+        yield self
         try:
-            yield self
-            self._receive()
-        finally:
-            with suppress(psycopg.OperationalError):  # it was lost
-                self._pgconn.exit_pipeline_mode()
+            self._pgconn.enter_pipeline_mode()
+            error = self._exchanged()
+            self._pgconn.exit_pipeline_mode()
+        except BaseException:
+            self._database.close()  # nobody knows what would come next on it
+            raise
+        if error is not None:
+            raise error
 
     def send(self, text: str, params: Mapping[str, Any] | None = None) -> Reply:
         statement = numbered(text)
         values = [params[name] for name in statement.names] if params else ()
         dumped = self._dumper.dump_sequence(values, [PyFormat.AUTO] * len(values))
-        types, formats = self._dumper.types or (), self._dumper.formats
-        if self._database.prepare_threshold is None:
-            self._pgconn.send_query_params(statement.text, dumped, types, formats, Format.BINARY)
-        else:
-            name = self._name(statement.text, types)
-            self._pgconn.send_query_prepared(name, dumped, formats, Format.BINARY)
+        types, formats = self._dumper.types or (), self._dumper.formats or ()
         reply = Reply(self._loader)
-        self._replies.append(reply)
+        self._collected.append(Collected(statement.text, dumped, types, formats, reply))
         return reply
 
-    def _name(self, text: bytes, types: tuple[int, ...]) -> bytes:
-        name = self._prepared.get((text, types))
-        if name is None:
-            self._count += 1
-            name = self._prepared[text, types] = f"holdfast_{self._count}".encode()
-            self._pgconn.send_prepare(name, text, types)
-            self._replies.append(None)
-        return name
-
-    def _receive(self) -> None:
-        """Every reply gets its result, in the order in which they were sent."""
+    def _exchanged(self) -> psycopg.Error | None:
+        """Send what was collected, and give every reply its result; the first error."""
+        replies: list[Reply | None] = []  # None: to the preparing of a statement
+        for each in self._collected:
+            if self._database.prepare_threshold is None:
+                self._pgconn.send_query_params(each.text, each.values, each.types, each.formats, Format.BINARY)
+            else:
+                name = self._prepared.get((each.text, each.types)) or self._prepare(each, replies)
+                self._pgconn.send_query_prepared(name, each.values, each.formats, Format.BINARY)
+            replies.append(each.reply)
         self._pgconn.pipeline_sync()
         error: psycopg.Error | None = None
-        for reply in self._replies:
+        for reply in replies:
             result = self._next_result()
             if result.status not in FINE:
                 error = error or self._error(result)
@@ -117,7 +128,14 @@ class Wire:
         self._next_result()  # of the sync
         if error is not None:
             self.forget()  # what was to be prepared after it was not
-            raise error
+        return error
+
+    def _prepare(self, statement: "Collected", replies: list[Reply | None]) -> bytes:
+        self._count += 1
+        name = self._prepared[statement.text, statement.types] = f"holdfast_{self._count}".encode()
+        self._pgconn.send_prepare(name, statement.text, statement.types)
+        replies.append(None)
+        return name
 
     def _error(self, result: PGresult) -> psycopg.Error:
         return psycopg.errors.error_from_result(result, self._database.info.encoding)

@@ -252,6 +252,10 @@ class SqliteStore(SqlStore):
             return MemoryWatch(self.connection.watchers, wake)
         return FileWatch(self.path, lambda: wake(News.ANYTHING))
 
+    def files(self) -> tuple[str, ...]:
+        path = os.path.abspath(self.path)
+        return () if self.connection.in_memory else (path, f"{path}-wal", f"{path}-shm")
+
     def lock_path(self) -> str | None:
         return None if self.connection.in_memory else f"{os.path.abspath(self.path)}-worker-{secrets.token_hex(6)}"
 

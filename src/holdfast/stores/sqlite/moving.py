@@ -6,7 +6,7 @@ past them, neither a process that has been partitioned away nor plain SQL.
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.stores import queryfile
@@ -14,7 +14,7 @@ from holdfast.stores.copying import JOB, Row, Side, Table, clash, in_order
 from holdfast.stores.migrate import SEALED
 from holdfast.stores.sqlite.jobs import LAW, STATEMENTS, SqliteStore
 
-INDEX = "create_queue_index"  # is made with the table, before its rows
+GUARDS = tuple(name for name in LAW if STATEMENTS[name].startswith("create trigger"))  # indexes stay
 
 
 class SqliteSide(Side):
@@ -58,7 +58,7 @@ class SqliteSide(Side):
             cursor = self.store.connection.database.cursor()
             return list(cursor.execute(self._text("read_range", table), {"after": after, "upto": upto}))
 
-    def read_all(self, table: Table) -> Iterator[Row]:
+    def read_all(self, table: Table) -> Generator[Row, None, None]:
         with self.store.work(write=False):
             yield from self.store.connection.database.cursor().execute(self._text("read_all", table))
 
@@ -98,10 +98,9 @@ class SqliteSide(Side):
 
     def take_up_law(self, queue: str, table: str) -> None:
         if not self.store.rows("catalog_guards", {"table_name": table}):
-            for name in LAW:
-                if name != INDEX:
-                    text = queryfile.fill(STATEMENTS[name], self.instance, table, {"queue_name": f"'{queue}'"})
-                    self.store.connection.database.execute(text)
+            for name in GUARDS:
+                text = queryfile.fill(STATEMENTS[name], self.instance, table, {"queue_name": f"'{queue}'"})
+                self.store.connection.database.execute(text)
 
     def remove(self) -> None:
         with self.store.work():

@@ -521,13 +521,14 @@ CREATE TABLE "holdfast__build" (
   tag text,
   pull_request integer,
   forge text not null,
-  trusted integer not null, -- the commit is in the repository itself, or a maintainer has approved it
+  trusted integer not null, -- the commit is in the repository itself
   title text not null,
   author text not null,
   tells integer not null, -- whether the forge is told
   job integer, -- the current one
   begun integer not null default 0, -- that job has a folder
   completed integer not null default 0, -- and everything in it
+  found text, -- what its builder wrote there, until somebody has seen that the job ended so
   steps text not null default '[]', -- as JSON
   use_time integer not null, -- when somebody last looked into it
   create_time integer not null,
@@ -539,9 +540,14 @@ CREATE INDEX "holdfast__build_job" on "holdfast__build" (job);
 
 CREATE INDEX "holdfast__build_use" on "holdfast__build" (use_time) where completed;
 
-CREATE INDEX "holdfast__build_open" on "holdfast__build" (id) where not completed;
+CREATE INDEX "holdfast__build_open" on "holdfast__build" (id) where not completed or found is not null;
 
 CREATE INDEX "holdfast__build_branch" on "holdfast__build" (project, branch, id);
+
+CREATE TABLE "holdfast__identity" (
+  single integer primary key check (single = 1), -- there is one row
+  token text not null
+) strict;
 
 CREATE TABLE "holdfast__delivery" (
   project text not null,

@@ -8,10 +8,9 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from holdfast.builds.build import Build, BuildState
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, NotFound
 from holdfast.projects import Projects
 from holdfast.web import ansi, drawing
-from holdfast.web.builds import projects_of
 from holdfast.web.pages.drawn import render
 from holdfast.web.pages.filters import whole
 from holdfast.web.pages.page import Form, Html, TheFrame, action, page
@@ -38,8 +37,6 @@ def builds(frame: TheFrame, site: TheSite) -> Html:
     if chosen["state"] and chosen["state"] not in tuple(BuildState):
         raise Invalid(f"state={chosen['state']!r}: known are {', '.join(BuildState)}.")
     now = site.app.store.now()
-    if site.projects is None:
-        return frame.show("builds.html", now, builds=(), projects=None, chosen=chosen, before="", cursor=None)
     wanted = {name: value or None for name, value in chosen.items()}
     found = site.projects.builds(**wanted, before=whole("before", before) if before else None, limit=PER_PAGE + 1)
     return frame.show(
@@ -55,7 +52,7 @@ def builds(frame: TheFrame, site: TheSite) -> Html:
 
 @page("/builds/{build_id:int}")
 def build(frame: TheFrame, site: TheSite, build_id: FromPath[int]) -> Html:
-    projects = projects_of(site)
+    projects = site.projects
     found = projects.use(build_id)
     result, now = projects.result(found), site.app.store.now()
     start = max(0, _size(projects, found) - LAST_BYTES)
@@ -67,6 +64,7 @@ def build(frame: TheFrame, site: TheSite, build_id: FromPath[int]) -> Html:
         steps=shown,
         hidden=len(found.steps) - len(shown),
         outputs=() if result is None else result.outputs,
+        commit_page=_commit_page(projects, found),
         timeline=drawing.timeline(
             {step.name: (step.start_time, step.end_time) for step in shown},
             found.start_time or found.create_time,
@@ -77,11 +75,17 @@ def build(frame: TheFrame, site: TheSite, build_id: FromPath[int]) -> Html:
     )
 
 
+def _commit_page(projects: Projects, build: Build) -> str | None:
+    """Where the forge shows the commit, if the project says where people look at it."""
+    project = projects.settings.projects.get(build.project)
+    return None if project is None or project.web is None else f"{project.web}/commit/{build.commit}"
+
+
 @page("/builds/{build_id:int}/log")
 def log(frame: TheFrame, site: TheSite, build_id: FromPath[int]) -> Html:
     """The lines behind a place in the log, for the script."""
     after = whole("after", frame.asked("after", "0"))
-    projects = projects_of(site)
+    projects = site.projects
     found = projects.look(build_id)
     if after > _size(projects, found):
         after = 0  # a new attempt has a new log
@@ -105,7 +109,7 @@ def read(projects: Projects, build: Build, start: int, cut: bool = False) -> lis
 def _content(projects: Projects, build: Build, start: int) -> bytes:
     try:
         file = os.open(projects.log_path(build), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
+    except (OSError, NotFound):
         return b""
     with open(file, "rb") as opened:
         opened.seek(start)
@@ -115,13 +119,13 @@ def _content(projects: Projects, build: Build, start: int) -> bytes:
 def _size(projects: Projects, build: Build) -> int:
     try:
         return os.stat(projects.log_path(build), follow_symlinks=False).st_size
-    except OSError:
+    except (OSError, NotFound):
         return 0
 
 
 @action("/builds/{build_id:int}/abort")
 def abort(frame: TheFrame, site: TheSite, build_id: FromPath[int]) -> Html:
-    ended = projects_of(site).abort(build_id, actor=frame.actor)
+    ended = site.projects.abort(build_id, actor=frame.actor)
     said = f"The builder of build {build_id} was asked to end it." if ended.active else f"Build {build_id} is aborted."
     return frame.go(f"/builds/{build_id}", said)
 
@@ -132,7 +136,7 @@ def retry(frame: TheFrame, site: TheSite, build_id: FromPath[int], data: Form) -
         sentence = "Its log and its outputs are removed, and it is built again from the beginning."
         back = f"/builds/{build_id}"
         return frame.confirm(site.app.store.now(), f"Build {build_id} again?", sentence, "Build it again", back, data)
-    projects_of(site).retry(build_id, actor=frame.actor)
+    site.projects.retry(build_id, actor=frame.actor)
     return frame.go(f"/builds/{build_id}", f"Build {build_id} is built again.")
 
 

@@ -20,6 +20,7 @@ from holdfast.builds.result import BuildResult
 from holdfast.errors import Conflict
 
 GENERATED, COMPLETED, LOG = "generated", "completed", "log"
+OWNER = ".instance"  # a file beside the folders of builds
 
 
 class BuildFolder:
@@ -131,6 +132,32 @@ def write_ended(path: Path, result: BuildResult, said: str) -> None:
     _sync_path(path.parent)
 
 
+def hold(builds: Path, identity: str) -> None:
+    """Make a folder of builds an instance's own; `Conflict` if it is another's, whose builds have the same numbers."""
+    owner = owner_of(builds)
+    if owner is None:
+        builds.mkdir(parents=True, exist_ok=True)
+        partial = builds / f"{OWNER}-{secrets.token_hex(4)}"
+        partial.write_text(f"{identity}\n", "utf-8")
+        with contextlib.suppress(FileExistsError):
+            os.link(partial, builds / OWNER)  # the first one has it
+        partial.unlink()
+        owner = owner_of(builds)
+    if owner != identity:
+        raise Conflict(
+            f"{builds} holds the builds of another instance ({owner}), and this one is {identity}: they would remove each "
+            f"other's. Give this one a folder of its own by `folder` in [builds]. If that database is gone, remove {builds}."
+        )
+
+
+def owner_of(builds: Path) -> str | None:
+    """The instance whose builds are kept there; None if it is nobody's yet."""
+    try:
+        return (builds / OWNER).read_text("utf-8").strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 def remove_leftovers(builds: Path, before: datetime) -> None:
     """Remove what killed builders left beside the folders of builds, if nobody touched it since."""
     for left in (*builds.glob(".*-old-*"), *builds.glob(".*-new-*")):
@@ -166,7 +193,8 @@ def _open_up(function: object, name: str, error: object) -> None:
     """A folder without rights for its owner hides what is in it: give them, and go on."""
     with contextlib.suppress(OSError):
         os.chmod(os.path.dirname(name), 0o700)
-        os.chmod(name, 0o700, follow_symlinks=os.chmod not in os.supports_follow_symlinks)
+        if not os.path.islink(name):  # what a link leads to is nobody's to open
+            os.chmod(name, 0o700)
     with contextlib.suppress(OSError):
         if os.path.isdir(name) and not os.path.islink(name):
             shutil.rmtree(name, ignore_errors=True)

@@ -7,6 +7,8 @@
 - What commands print goes from a terminal of their own to the log, counted and with secrets blotted out.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import errno
@@ -21,7 +23,10 @@ import struct
 import sys
 import termios
 import time
-from typing import Any, NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # to import it would take a quarter of the time in which a keeper is there
+    from typing import Any, NoReturn
 
 TICK = 0.25  # seconds between two looks at what the processes use
 PROGRESS = 9  # the descriptor on which the commands say which line they are at
@@ -104,7 +109,7 @@ class Keeper:
             command.close()
         return {"code": command.code, "why": why, "detail": command.detail, "line": command.line}
 
-    def _watch(self, command: "Command", began: float) -> str | None:
+    def _watch(self, command: Command, began: float) -> str | None:
         """Until it has ended; or why it has to."""
         looked = began
         with selectors.DefaultSelector() as selector:
@@ -123,7 +128,7 @@ class Keeper:
                     return why
         return None
 
-    def _attend(self, descriptor: int, command: "Command", selector: selectors.BaseSelector) -> None:
+    def _attend(self, descriptor: int, command: Command, selector: selectors.BaseSelector) -> None:
         if descriptor == 0:
             self._hear()
         elif descriptor == self._woken:
@@ -273,32 +278,62 @@ class Command:
 
 
 class Blotter:
-    """Replaces secrets in a stream, wherever it is cut."""
+    """Replaces secrets in a stream, wherever it is cut and however they overlap: no byte of any of them gets through."""
 
     def __init__(self, secrets: list[str]) -> None:
         lines = {line.strip() for secret in secrets for line in (secret, *secret.splitlines())}
-        known = sorted((line for line in lines if len(line) >= SHORTEST_SECRET), key=len, reverse=True)
-        self._secrets = [line.encode("utf-8", "surrogateescape") for line in known]
+        self._secrets = [line.encode("utf-8", "surrogateescape") for line in lines if len(line) >= SHORTEST_SECRET]
         self._held = b""
+        self._hidden = 0  # how many of the bytes that are held have been blotted out already
 
     def through(self, text: bytes) -> bytes:
         """What may be shown now; the beginning of what may become a secret is held back."""
         text = self._held + text
-        for secret in self._secrets:
-            text = text.replace(secret, BLOT)
         held = max((self._overlap(text, secret) for secret in self._secrets), default=0)
-        self._held = text[len(text) - held :]
-        return text[: len(text) - held]
+        return self._shown(text, len(text) - held)
 
     def rest(self) -> bytes:
-        rest, self._held = self._held, b""
-        return rest
+        return self._shown(self._held, len(self._held))
+
+    def _shown(self, text: bytes, end: int) -> bytes:
+        """The text up to there, with a blot for each stretch of secrets; what follows is held."""
+        shown, at, hidden = b"", min(self._hidden, end), max(0, self._hidden - end)
+        for start, stop in self._stretches(text):
+            if start >= end:
+                break
+            if stop > at:
+                shown += text[at:start] + (b"" if start < self._hidden else BLOT)
+                at = min(stop, end)
+                hidden = max(0, stop - end)
+        self._held, self._hidden = text[end:], hidden
+        return shown + text[at:end]
+
+    def _stretches(self, text: bytes) -> list[tuple[int, int]]:
+        """Where secrets stand, in order; those that touch or overlap are one."""
+        found: list[tuple[int, int]] = []
+        places = ((at, at + len(secret)) for secret in self._secrets for at in _places(text, secret))
+        for start, stop in sorted(places):
+            if found and start <= found[-1][1]:
+                found[-1] = found[-1][0], max(found[-1][1], stop)
+            else:
+                found.append((start, stop))
+        return found
 
     @staticmethod
     def _overlap(text: bytes, secret: bytes) -> int:
         """How much of the text's end is the beginning of the secret."""
         most = min(len(text), len(secret) - 1)
         return next((length for length in range(most, 0, -1) if text.endswith(secret[:length])), 0)
+
+
+def _places(text: bytes, secret: bytes) -> list[int]:
+    """Where it begins, also where two of them overlap."""
+    found = []
+    at = text.find(secret)
+    while at >= 0:
+        found.append(at)
+        at = text.find(secret, at + 1)
+    return found
 
 
 def end_all() -> None:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from holdfast.builds import buildfile, condition
 from holdfast.builds.buildfile import BuildFile, BuildStep, WrongBuildFile
@@ -28,7 +28,7 @@ from holdfast.worker.building.files import Refused
 from holdfast.worker.building.folder import BuildFolder
 from holdfast.worker.building.keeping import Ended, Keeper, Lost, Stopped
 from holdfast.worker.building.outputs import Outputs
-from holdfast.worker.building.sandbox import NoSandbox
+from holdfast.worker.building.sandbox import NoSandbox, Proven
 from holdfast.worker.building.source import NoSource
 from holdfast.worker.building.surroundings import facts, of_steps
 from holdfast.workflows import states
@@ -41,13 +41,14 @@ OUTCOMES = {Result.SUCCESS: "success", Result.FAILED: "failed", Result.ERROR: "e
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """How a build on the spot differs from one on a builder."""
+    """Where a build is performed: how one on the spot differs, and what its builder knows."""
 
     source: Path | None = None  # a working copy to build in, instead of a clone
     echo: int | None = None  # a descriptor that gets the log too
     colours: bool = True
     step: str | None = None  # only this one, and what it comes after
     begun: Callable[[], None] = lambda: None  # called when its folder is there
+    proven: Proven = field(default_factory=set)
 
 
 class Stop:
@@ -151,7 +152,7 @@ class Build:
     @contextlib.contextmanager
     def _kept(self) -> Iterator[None]:
         """A keeper for as long as commands run."""
-        secrets = [*self._order.secrets.values(), source.password(self._order.repository) or ""]
+        secrets = [*self._order.secrets.values(), *source.credentials(self._order.repository)]
         self._keeper = Keeper(self._log, self._place.echo, self._order.limits, secrets)
         try:
             self._stop.then(self._keeper.stop)
@@ -166,7 +167,7 @@ class Build:
             self._say(f"clone {order.commit} of {source.shown(order.repository)}")
             source.clone(order, self._folder.work, self._command)
         self._file = self._read_file()
-        self._runner = sandbox.choose(order, self._folder.work, self._source, self._path.parent)
+        self._runner = sandbox.choose(order, self._folder.work, self._source, self._path.parent, self._place.proven)
         self._variables = of_steps(
             order, self._runner.home, self._runner.temporary, self._runner.path, self._place.colours
         ) | {"HOLDFAST_SOURCE": self._runner.source}

@@ -38,6 +38,9 @@ SETTINGS = (
     *("ssl/cert.pem", "ssl/openssl.cnf", "terminfo", "timezone"),
 )
 INSIDE = "/build"
+Proven = set[
+    tuple[str, ...]
+]  # sandboxes that have worked: they are not tried again for the next build, which takes 10 ms
 PROBE_SECONDS = 20
 
 
@@ -61,12 +64,12 @@ class Runner(Protocol):
         ...
 
 
-def choose(order: BuildOrder, work: Path, source: Path, builds: Path) -> Runner:
+def choose(order: BuildOrder, work: Path, source: Path, builds: Path, proven: Proven) -> Runner:
     """The runner that the order asks for; `NoSandbox` if it cannot be had. `builds` is where all builds are kept."""
     if order.sandbox is Sandbox.NONE:
         return Plain(work, source)
     sandbox = Bubblewrap(order, work, source, builds)
-    missing = sandbox.missing()
+    missing = sandbox.missing(proven)
     if missing is None:
         return sandbox
     if order.sandbox is Sandbox.AUTO and order.trusted:
@@ -115,11 +118,14 @@ class Bubblewrap:
             *_hidden((*order.protected, str(builds)), order.readable),
             *("--remount-ro", "/"),
         ]
+        self._kind = (self._program, str(order.network), str(builds), *order.readable, *order.protected)
 
-    def missing(self) -> str | None:
+    def missing(self, proven: Proven) -> str | None:
         """Why it does not work here; None if it does."""
         if not self._program:
             return "there is no program `bwrap` here"
+        if self._kind in proven:
+            return None
         try:
             tried = subprocess.run(
                 [self._program, *self._options, "--", "/bin/sh", "-c", ":"],
@@ -133,12 +139,11 @@ class Bubblewrap:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return f"{self._program} does not run: {error}"
+        if tried.returncode == 0:
+            proven.add(self._kind)
+            return None
         said = " ".join(tried.stderr.split())[:300]
-        return (
-            None
-            if tried.returncode == 0
-            else f"{self._program} does not work: {said or f'exit code {tried.returncode}'}"
-        )
+        return f"{self._program} does not work: {said or f'exit code {tried.returncode}'}"
 
     def command(self, lines: Sequence[str], cwd: str, colours: bool) -> list[str]:
         folder = os.path.normpath(f"{self.source}/{cwd}")

@@ -44,9 +44,14 @@ def shown(address: str) -> str:
     return CREDENTIALS.sub("", address)
 
 
-def password(address: str) -> str | None:
-    """The password in an address, which must not come into a log."""
-    return urlsplit(address).password if "://" in address else None
+def credentials(address: str) -> list[str]:
+    """What in an address must not come into a log: its password, or the name that is a token where there is no password."""
+    if "://" not in address:
+        return []
+    parts = urlsplit(address)
+    token = parts.username if parts.password is None and parts.scheme in ("http", "https") else None
+    found = [each for each in (parts.password, token) if each]
+    return [*found, *map(unquote, found)]  # git writes them as they are meant
 
 
 def clone(order: BuildOrder, work: Path, run: Run) -> None:
@@ -63,7 +68,7 @@ def clone(order: BuildOrder, work: Path, run: Run) -> None:
 
     if not call("init", "--quiet", "--", "."):
         raise NoSource("git could not make a repository for it; the log says why")
-    if not any(call("fetch", *_FETCH, *wanted) and _has(call, order.commit) for wanted in _wanted(order)):
+    if not any(_fetched(call, wanted, order.commit) for wanted in _wanted(order)):
         raise NoSource(f"commit {order.commit} could not be fetched from {shown(order.repository)}; the log says why")
     if not call("checkout", "--quiet", "--force", "--detach", order.commit, "--"):
         raise NoSource(f"commit {order.commit} could not be checked out; the log says why")
@@ -72,8 +77,9 @@ def clone(order: BuildOrder, work: Path, run: Run) -> None:
 _FETCH = ("--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--force")
 
 
-def _has(call: Callable[..., bool], commit: str) -> bool:
-    return call("cat-file", "-e", f"{commit}^{{commit}}")
+def _fetched(call: Callable[..., bool], wanted: tuple[str, ...], commit: str) -> bool:
+    """Whether the commit is here after that. Who asked for the commit itself has it."""
+    return call("fetch", *_FETCH, *wanted) and (wanted[-1] == commit or call("cat-file", "-e", f"{commit}^{{commit}}"))
 
 
 def _wanted(order: BuildOrder) -> Iterator[tuple[str, ...]]:

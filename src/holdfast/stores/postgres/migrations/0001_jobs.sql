@@ -123,10 +123,14 @@ create table {key} (
   primary key (job_type, job_key)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 20000);
 
+-- Who adds jobs with keys takes the keys first: then one look is enough.
 create function {key_take}() returns trigger language plpgsql as $$
 begin
+  if exists (select from {key} where job_type = new.job_type and job_key = new.job_key and id = new.id) then
+    return null;
+  end if;
   insert into {key} (job_type, job_key, id) values (new.job_type, new.job_key, new.id) on conflict do nothing;
-  if not exists (select from {key} where job_type = new.job_type and job_key = new.job_key and id = new.id) then
+  if not found then
     raise exception 'job type % already has a living job with key %', new.job_type, new.job_key using errcode = 'unique_violation';
   end if;
   return null;
@@ -544,13 +548,14 @@ create table {build} (
   tag text,
   pull_request int,
   forge text collate "C" not null,
-  trusted boolean not null, -- the commit is in the repository itself, or a maintainer has approved it
+  trusted boolean not null, -- the commit is in the repository itself
   title text not null,
   author text not null,
   tells boolean not null, -- whether the forge is told
   job bigint, -- the current one
   begun boolean not null default false, -- that job has a folder
   completed boolean not null default false, -- and everything in it
+  found text, -- what its builder wrote there, until somebody has seen that the job ended so
   steps text not null default '[]', -- as JSON
   use_time timestamptz not null, -- when somebody last looked into it
   create_time timestamptz not null,
@@ -559,8 +564,14 @@ create table {build} (
 );
 create index on {build} (job);
 create index on {build} (use_time) where completed;
-create index on {build} (id) where not completed;
+create index on {build} (id) where not completed or found is not null;
 create index on {build} (project, branch, id);
+
+-- What tells this instance from every other, wherever it is moved: a folder of builds is of one.
+create table {identity} (
+  single int primary key check (single = 1), -- there is one row
+  token text not null
+);
 
 -- What forges have sent, so that nothing counts twice. For a month.
 create table {delivery} (

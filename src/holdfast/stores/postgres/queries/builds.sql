@@ -1,3 +1,14 @@
+-- name: identity
+select token from {identity};
+
+-- name: add_identity
+-- The first one stays.
+insert into {identity} (single, token) values (1, :token) on conflict do nothing;
+
+-- name: lock_line
+-- Commits of one pull request or branch come one after the other, so that the later one sees the earlier.
+select pg_advisory_xact_lock(hashtextextended(:line::text, 4802));
+
 -- name: add_build
 -- Answers nothing if the commit has a build already.
 insert into {build} (project, commit_id, ref, branch, tag, pull_request, forge, trusted, title, author, tells, use_time, create_time, update_time)
@@ -12,18 +23,21 @@ select id, project, commit_id, tells, job from {build} where project = :project 
 select id, project, commit_id, tells, job from {build} where id = :id for update;
 
 -- name: ask_build_again
--- It was asked for once more: what is said now counts, what is not said stays.
-update {build} set ref = :ref, branch = coalesce(:branch::text, branch), tag = coalesce(:tag::text, tag), pull_request = coalesce(:pull_request::int, pull_request),
-  forge = :forge, trusted = trusted or :trusted::boolean, title = coalesce(nullif(:title::text, ''), title), author = coalesce(nullif(:author::text, ''), author),
-  tells = :tells, update_time = :now where id = :id;
+-- It was asked for once more: what is said now counts, what is not said stays. What a stranger says of a commit that is
+-- trusted does not count, and of what strangers said nothing stays once it is.
+update {build} set ref = :ref, branch = case when trusted = :trusted::boolean then coalesce(:branch::text, branch) else :branch::text end,
+  tag = case when trusted = :trusted::boolean then coalesce(:tag::text, tag) else :tag::text end,
+  pull_request = case when trusted = :trusted::boolean then coalesce(:pull_request::int, pull_request) else :pull_request::int end,
+  forge = :forge, trusted = :trusted::boolean, title = coalesce(nullif(:title::text, ''), title), author = coalesce(nullif(:author::text, ''), author),
+  tells = :tells, update_time = :now where id = :id and (:trusted::boolean or not trusted);
 
 -- name: give_build_job
 -- A new job, from the beginning: nothing is made yet.
-update {build} set job = :job, begun = :no, completed = :no, steps = '[]', update_time = :now where id = :id;
+update {build} set job = :job, begun = :no, completed = :no, found = null, steps = '[]', update_time = :now where id = :id;
 
 -- name: begin_build
 -- The builder of this attempt has made the folder.
-update {build} set begun = :yes, completed = :no, steps = '[]', update_time = :now where job = :job
+update {build} set begun = :yes, completed = :no, found = null, steps = '[]', update_time = :now where job = :job
   and exists (select 1 from {job} j where j.id = :job and j.attempt = :attempt and j.situation = 'held') returning id, tells;
 
 -- name: tell_steps
@@ -32,10 +46,15 @@ update {build} set steps = :steps, update_time = :now where job = :job
   and exists (select 1 from {job} j where j.id = :job and j.attempt = :attempt and j.situation = 'held') returning id, tells;
 
 -- name: complete_build
--- Everything is in the folder; it was used just now.
-update {build} set completed = :yes, begun = :yes, steps = coalesce(:steps::text, steps), update_time = :now, use_time = :use_time where job = :job
+-- Everything is in the folder; it was used just now. What a builder found counts while its job ends so.
+update {build} set completed = :yes, found = :found::text, begun = :yes, steps = coalesce(:steps::text, steps), update_time = :now, use_time = :use_time
+  where job = :job and not (completed and found is null)
   and exists (select 1 from {job} j where j.id = :job and (j.state = 'final' or (j.attempt = :attempt and j.situation = 'held')))
   returning id, tells;
+
+-- name: agree_on_builds
+-- Their jobs ended as `completed` says.
+update {build} set found = null where job in (select unnest(:ids::bigint[])) and completed;
 
 -- name: last_use
 select max(use_time) as use_time from {build} where completed;
@@ -46,21 +65,26 @@ update {build} set use_time = :use_time where id = :id and completed
   and (use_time < :recently or use_time < (select max(use_time) from {build} where completed));
 
 -- name: builds
--- Newest first. The state stands in the table of `holdfast.builds.build`.
+-- Newest first. The state stands in the table of `holdfast.builds.build`. Jobs of builds are in one table: the others may
+-- be a million.
 with cached as (select c.id from {build} c where c.completed
     and not exists (select 1 from {key} k where k.job_type = 'build' and k.job_key = c.project || ':' || c.commit_id and k.id = c.job)
   order by c.use_time desc, c.id desc limit :cache),
 known as (select b.*, exists (select 1 from {key} k where k.job_type = 'build' and k.job_key = b.project || ':' || b.commit_id and k.id = b.job) as living,
     b.id in (select id from cached) as cached from {build} b
-  where (:id::bigint is null or b.id = :id) and (:job::bigint is null or b.job = :job) and (:project::text is null or b.project = :project)
-    and (:branch::text is null or b.branch = :branch) and (:commit::text is null or b.commit_id = :commit) and (:before::bigint is null or b.id < :before)),
-told as (select known.*, case when completed and not living then case when cached then 'Completed-Cached' else 'Completed' end
-    when begun then 'Building' else 'Freshly received' end as build_state from known)
-select t.*, coalesce(j.outcome, a.outcome) as outcome, coalesce(j.error, a.error) as error, coalesce(j.attempt, a.attempt) as attempt,
-  coalesce(j.start_time, a.start_time) as start_time, coalesce(j.end_time, a.end_time) as end_time
-from told t left join {job} j on j.id = t.job left join {archive} a on a.id = t.job and j.id is null
-where (:state::text is null or t.build_state = :state)
+  where b.id between coalesce(:id::bigint, 0) and coalesce(:id::bigint, 9223372036854775807) and (:project::text is null or b.project = :project)
+    and (:branch::text is null or b.branch = :branch) and (:trusted::boolean is null or b.trusted = :trusted) and (:commit::text is null or b.commit_id = :commit) and (:before::bigint is null or b.id < :before)),
+ended as (select known.*, coalesce(j.outcome, a.outcome) as outcome, coalesce(j.error, a.error) as error, coalesce(j.attempt, a.attempt) as attempt,
+    coalesce(j.start_time, a.start_time) as start_time, coalesce(j.end_time, a.end_time) as end_time
+  from known left join {queue_table} j on j.id = known.job left join {archive} a on a.id = known.job and j.id is null),
+told as (select ended.*, case when completed and not living and coalesce(found = outcome, true)
+      then case when cached then 'Completed-Cached' else 'Completed' end
+    when begun then 'Building' else 'Freshly received' end as build_state from ended)
+select * from told t where (:state::text is null or t.build_state = :state)
 order by t.id desc limit :limit;
+
+-- name: build_of_job
+select id from {build} where job = :job;
 
 -- name: cached_builds
 -- The last one used first.
@@ -69,19 +93,19 @@ select b.id, b.use_time from {build} b where b.completed
 order by b.use_time desc, b.id desc limit :cache;
 
 -- name: living_builds
--- Older builds for the same pull request or branch that are not over.
+-- Older builds for the same pull request or branch that are not over. A stranger's branch of that name is another one.
 select b.id, b.job from {build} b join {key} k on k.job_type = 'build' and k.job_key = b.project || ':' || b.commit_id and k.id = b.job
-where b.project = :project and b.id < :before::bigint and (b.pull_request = :pull_request::int or b.branch = :branch::text) order by b.id;
+where b.project = :project and b.id < :before::bigint and (b.pull_request = :pull_request::int or b.trusted and b.branch = :branch::text) order by b.id;
 
 -- name: ended_builds
--- Their job is final, and nobody has written their files.
-select b.id, b.job, b.begun, b.steps, coalesce(j.outcome, a.outcome) as outcome, coalesce(j.error, a.error) as error
-from {build} b left join {job} j on j.id = b.job left join {archive} a on a.id = b.job and j.id is null
-where not b.completed and coalesce(j.state, a.state) = 'final' order by b.id limit :limit;
+-- Their job is final, and nobody has written their files, or looked whether `completed` says the same.
+select b.id, b.job, b.begun, b.completed, coalesce(j.outcome, a.outcome) as outcome, coalesce(j.error, a.error) as error
+from {build} b left join {queue_table} j on j.id = b.job left join {archive} a on a.id = b.job and j.id is null
+where (not b.completed or b.found is not null) and coalesce(j.state, a.state) = 'final' order by b.id limit :limit;
 
 -- name: build_jobs
 -- Of these jobs: whether they are over, and which build has them as its current one.
-select j.id, j.state, b.id as build from {job} j left join {build} b on b.job = j.id
+select j.id, j.state, b.id as build from {queue_table} j left join {build} b on b.job = j.id
 where j.id in (select unnest(:ids::bigint[])) and j.job_type = 'build'
 union all
 select a.id, a.state, b.id as build from {archive} a left join {build} b on b.job = a.id

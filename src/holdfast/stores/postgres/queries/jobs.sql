@@ -42,7 +42,7 @@ join {key} k on k.job_type = p.job_type and k.job_key = p.job_key;
 
 -- name: add_alike
 -- Jobs that differ by key and payload only: one round trip where keys, COPY and a look at the queue would be seven. A job whose key is
--- taken is left out.
+-- taken is left out; if :all are to be stored, that is an error.
 with asked as materialized (
   select nextval({job_id_text}) as id, job_key, payload from unnest(:keys::text[], :payloads::text[]) a (job_key, payload)
   where (select throttler is null and (coalesce(set_limit, declared_limit) < 1 or :throttle_factor::float8 <= coalesce(set_limit, declared_limit))
@@ -60,7 +60,8 @@ with asked as materialized (
     case q.claim_order when 'priority' then extract(epoch from new.create_time)::float8 else :priority::float8 end, new.id, :job_type,
     :throttle_factor, new.create_time
   from new, {queue} q where q.name = :queue)
-select id, job_key from new order by id;
+(select id, job_key from new order by id)
+union all select null, null where :all and 1 / case when (select count(*) from new) = cardinality(:keys::text[]) then 1 else 0 end = 0;
 
 -- name: copy_jobs
 copy {queue_table} (id, queue, job_type, job_key, create_time, retry_of, run, priority, throttle_factor, timeout, retries, timeout_named, retries_named,

@@ -24,6 +24,10 @@ job_type = any(:types::text[]);
 (job_type = any(:types::text[]) or exists (select from unnest(:late::text[], :seconds::float8[]) l (name, seconds)
   where l.name = job_type and ready_time <= coalesce(:now::timestamptz, statement_timestamp()) - make_interval(secs => l.seconds)));
 
+-- name: behind
+-- Goes into claim beside them: only what stands behind a place. Differs from SQLite, where nothing dead is in the way.
+(major, minor, id) > (:major::float8, :minor::float8, :last::bigint);
+
 -- name: claim
 -- The first jobs in claim order that this worker can run enter running. Whoever deletes the ready row owns the job; the row is
 -- looked at again: a hint that was wrong is gone and starts nothing. A task that somebody holds is put apart; then a row without id tells of it.
@@ -139,3 +143,13 @@ vacuum (truncate off, parallel 0, skip_locked) {ready};
 
 -- name: vacuum_lease
 vacuum (truncate off, parallel 0, skip_locked) {lease};
+
+-- name: oldest_snapshot
+-- Whose dead rows nobody may remove, and how many stand in the line. An open transaction that has written holds them too.
+select held.pid, held.oldest::text, coalesce(pg_stat_get_dead_tuples({ready_text}::regclass), 0) as dead
+from (values (1)) one (row) left join (
+  select pid, backend_xmin as oldest from pg_stat_activity where pid <> pg_backend_pid() and backend_xmin is not null and (datname is null or datname = current_database())
+  union all select pid, backend_xid from pg_stat_activity where pid <> pg_backend_pid() and backend_xid is not null and datname = current_database()
+  union all select null, xmin from pg_replication_slots where xmin is not null
+  union all select null, transaction from pg_prepared_xacts where database = current_database()) held on true
+order by age(held.oldest) desc nulls last limit 1;

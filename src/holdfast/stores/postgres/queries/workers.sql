@@ -19,7 +19,8 @@ values (:name, :host, :pid, :version, :queues, :every_queue, :types, :labels, :d
 update {worker} set beat = beat + 1, beat_time = coalesce(:now::timestamptz, statement_timestamp()), stopping = :stopping where id = :id and gone is null returning id;
 
 -- name: leave
-update {worker} set gone = :gone, gone_time = :now where id = :id and gone is null;
+-- With a beat: only if its counter still stands there.
+update {worker} set gone = :gone, gone_time = :now where id = :id and gone is null and (:beat::bigint is null or beat = :beat::bigint);
 
 -- name: workers
 select * from {worker} where gone is null order by id;

@@ -527,13 +527,14 @@ create table {build} (
   tag text,
   pull_request integer,
   forge text not null,
-  trusted integer not null, -- the commit is in the repository itself, or a maintainer has approved it
+  trusted integer not null, -- the commit is in the repository itself
   title text not null,
   author text not null,
   tells integer not null, -- whether the forge is told
   job integer, -- the current one
   begun integer not null default 0, -- that job has a folder
   completed integer not null default 0, -- and everything in it
+  found text, -- what its builder wrote there, until somebody has seen that the job ended so
   steps text not null default '[]', -- as JSON
   use_time integer not null, -- when somebody last looked into it
   create_time integer not null,
@@ -542,8 +543,14 @@ create table {build} (
 ) strict;
 create index {build_job} on {build} (job);
 create index {build_use} on {build} (use_time) where completed;
-create index {build_open} on {build} (id) where not completed;
+create index {build_open} on {build} (id) where not completed or found is not null;
 create index {build_branch} on {build} (project, branch, id);
+
+-- What tells this instance from every other, wherever it is moved: a folder of builds is of one.
+create table {identity} (
+  single integer primary key check (single = 1), -- there is one row
+  token text not null
+) strict;
 
 -- What forges have sent, so that nothing counts twice. For a month.
 create table {delivery} (

@@ -84,11 +84,16 @@ insert into {publication} (run, number, params) values (:run, :number, :params);
 select number, params from {publication} where run = :run and number > :after and number <= :upto order by number;
 
 -- name: tasks
--- Of one step, in the order they were made.
-select * from {job} where run = :run and job_type = :job_type and id > :after order by id limit :limit;
+-- Of one step, in the order they were made: of a task that was retried only the last job, and none that made items.
+select j.* from {job} j where j.run = :run and j.job_type = :job_type and j.id > :after and j.job_key <> :items
+  and (j.outcome is null or j.outcome in ('success', 'failed')
+    or not exists (select 1 from {job} n where n.job_type = j.job_type and n.job_key = j.job_key and n.id > j.id))
+order by j.id limit :limit;
 
 -- name: archived_tasks
-select * from {archive} where job_type = :job_type and run = :run and id > :after order by id limit :limit;
+select j.* from {archive} j where j.job_type = :job_type and j.run = :run and j.id > :after and j.job_key <> :items
+  and (j.outcome in ('success', 'failed') or not exists (select 1 from {archive} n where n.run = j.run and n.job_key = j.job_key and n.id > j.id))
+order by j.id limit :limit;
 
 -- name: living_tasks
 -- Jobs of a run that are not final. Their keys begin with its trigger.

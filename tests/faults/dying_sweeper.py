@@ -1,0 +1,105 @@
+"""A sweeper that dies at its n-th statement, for every n, and the next one that finishes: `python -m tests.faults.dying_sweeper URL NAME EVERY`."""
+
+import os
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from holdfast import App
+from holdfast.jobs.job import Outcome
+from holdfast.stores.contract import Store
+from tests.by_hand import WorkerByHand
+from tests.faults.dying import DIED, DONE
+from tests.faults.dying_jobs import forked
+from tests.invariants import check_invariants
+
+JOBS = 6
+
+
+def make_app(url: str, name: str) -> App:
+    app = App(url, name=name)
+    queue, narrow = app.queue("work"), app.queue("narrow", throttle_limit=3)
+    queue.job(name="plain")(done)
+    queue.job(name="once", on_crash="timeout", timeout=0.001, retries=0)(done)
+    narrow.job(name="heavy")(done)
+    return app
+
+
+def done() -> None: ...
+
+
+def prepare(url: str, name: str) -> int:
+    """A worker that is gone with jobs of every kind in hand, one that expires, and one that lost its place in the line."""
+    with make_app(url, name) as app:
+        for job_type in ("plain", "once", "heavy"):
+            app.job_types[job_type].enqueue_many([{}] * JOBS)
+        worker = WorkerByHand(app.store, ("plain", "once", "heavy"), ("work", "narrow"))
+        worker.claim(2 * JOBS, "work")
+        worker.claim(1, "narrow")
+        soon = datetime.now(UTC) + timedelta(seconds=0.2)
+        app.job_types["plain"].using(expires=soon).enqueue()
+        while datetime.now(UTC) < soon:
+            time.sleep(0.01)
+    return DONE
+
+
+def sweep(store: Store) -> None:
+    for worker in store.workers():
+        store.lose(worker.id, worker.beat)
+    store.recover_strays()
+    store.end_overdue()
+    store.shut()
+    store.restore(0, 10_000, 0)
+    store.archive(3600)
+
+
+def sweep_until(url: str, name: str, last: int) -> int:
+    with make_app(url, name) as app:
+        app.find(limit=1)
+        count, text = 0, type(app.store).text
+
+        def counted(self: Any, *asked: Any) -> str:
+            nonlocal count
+            count += 1
+            if count == last:
+                os._exit(DIED)
+            return text(self, *asked)
+
+        type(app.store).text = counted  # type: ignore[method-assign]
+        sweep(app.store)
+    return DONE
+
+
+def finish(url: str, name: str) -> int:
+    check_invariants(url, name)
+    with make_app(url, name) as app:
+        sweep(app.store)
+        check_invariants(url, name)
+        app.run_until_idle()
+        ends = {(job.job_type, job.outcome) for job in app.find(limit=10_000)}
+        assert ends == {
+            ("plain", Outcome.SUCCESS),
+            ("plain", Outcome.ERROR),  # the one that expired
+            ("once", Outcome.ERROR),
+            ("heavy", Outcome.SUCCESS),
+        }, ends
+    return DONE
+
+
+def main(url: str, name: str, every: int) -> int:
+    """How often it died."""
+    last = 1
+    while True:
+        assert forked(lambda: prepare(url, name)) == DONE
+        code = forked(lambda last=last: sweep_until(url, name, last))
+        assert code in (DIED, DONE), code
+        assert forked(lambda: finish(url, name)) == DONE
+        if code == DONE:
+            return (last - 1) // every
+        last += every
+
+
+if __name__ == "__main__":
+    url, name, every = sys.argv[1:]
+    print(main(url, name, int(every)))

@@ -1,0 +1,123 @@
+"""Jobs without end for a fleet whose database is maltreated, and what can be said afterwards."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+
+from holdfast import App, HoldfastError
+from tests.faults.fleet import until
+from tests.faults.results import Fault
+from tests.raw_sql import RawSql
+
+BACKLOG = 2000
+BATCH = 100
+WINDOW = 0.5  # seconds over which a rate is taken
+ENDED = "select coalesce(sum(cardinality(ids)), 0) as count from {ended}"
+
+
+class Load(threading.Thread):
+    """Enqueues as long as it may, and goes on after every error. `url` is where counting goes, whatever is broken."""
+
+    def __init__(self, app: App, url: str, pause: float) -> None:
+        super().__init__(daemon=True)
+        self.app, self.url, self.pause = app, url, pause
+        self.accepted: list[int] = []
+        self.refused = 0
+        self.done = 0
+        self._sql: RawSql | None = None
+        self._lock = threading.Lock()
+        self._ends = threading.Event()
+
+    def run(self) -> None:
+        quick = self.app.job_types["quick"]
+        while not self._ends.is_set():
+            if len(self.accepted) - self.done > BACKLOG:
+                self._ends.wait(0.01)
+                self.count()
+                continue
+            try:
+                self.accepted += [job.id for job in quick.enqueue_many([{"i": i} for i in range(BATCH)])]
+                self._ends.wait(self.pause)
+            except HoldfastError:
+                self.refused += 1
+                self._ends.wait(0.02)
+
+    def count(self) -> int:
+        """How many have ended; while nobody can be asked, as many as before."""
+        with self._lock:
+            try:
+                self._sql = self._sql or RawSql(self.url, self.app.name)
+                self.done = self._sql(ENDED)[0]["count"]
+            except psycopg.Error:
+                self._sql = None
+        return self.done
+
+    def rate(self, seconds: float = 1.0) -> float:
+        """Jobs a second, from now on for so long."""
+        began, first = time.monotonic(), self.count()
+        time.sleep(seconds)
+        return (self.count() - first) / (time.monotonic() - began)
+
+    def recovery(self, since: float, rate: float, within: float = 60.0) -> float:
+        """Seconds from a moment until the rate is half of what it was, or more."""
+        seen: deque[tuple[float, int]] = deque()
+        while True:
+            now, count = time.monotonic(), self.count()
+            assert now - since < within, f"after {within:g} s only {count} jobs have ended; it was {rate:.0f} a second"
+            seen.append((now, count))
+            while len(seen) > 2 and now - seen[1][0] >= WINDOW:
+                seen.popleft()
+            elapsed = now - seen[0][0]
+            if elapsed >= WINDOW and count - seen[0][1] >= rate * elapsed / 2:
+                return max(0.0, seen[0][0] - since)
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        self._ends.set()
+        self.join(60)
+
+    def close(self) -> None:
+        self.stop()
+        if self._sql is not None:
+            self._sql.connection.close()
+
+
+@contextmanager
+def load(app: App, url: str, fault: Fault, full: bool = True) -> Iterator[Load]:
+    """Jobs all the time, as many as can be or (not `full`) some.
+
+    At the end everything accepted has succeeded, nobody was called lost, all invariants hold.
+    """
+    jobs = Load(app, url, 0.0 if full else 0.1)
+    jobs.start()
+    try:
+        until(lambda: jobs.count() > BATCH, what="the load has begun")
+        yield jobs
+        jobs.stop()
+        until(lambda: nothing_left(url, app.name), 120, what="everything has ended")
+    finally:
+        jobs.close()
+    sql = RawSql(url, app.name)
+    outcomes = sql(
+        "select outcome, count(*) as count, sum(attempt - 1) as more from {job} where job_type = 'quick' group by outcome"
+    )
+    lost = sql("select id from {worker} where gone = 'lost'")
+    sql.connection.close()
+    assert [row["outcome"] for row in outcomes] == ["success"], outcomes
+    assert lost == [], "a live worker was called lost"
+    fault.measured(jobs=int(outcomes[0]["count"]), twice=int(outcomes[0]["more"]))
+    fault.check(url, app.name, jobs.accepted)
+
+
+def nothing_left(url: str, name: str) -> bool:
+    sql = RawSql(url, name)
+    try:
+        left: Any = sql("select count(*) as count from {job} where state <> 'final'")[0]["count"]
+    finally:
+        sql.connection.close()
+    return bool(left == 0)

@@ -1,0 +1,327 @@
+"""What is done to PostgreSQL while work goes on: it comes back by itself to the rate it had, and nothing is lost."""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from holdfast import App, Unavailable
+from tests.faults.fleet import make_app, until, worker
+from tests.faults.load import Load, load
+from tests.faults.proxy import Proxy
+from tests.faults.results import Fault, sizes
+from tests.pgbouncer import Bouncer
+from tests.postgres_server import Server
+
+SOON = 5.0  # seconds in which the full rate is to be back, on a machine that does nothing else
+QUICK = ("fsync=off", "full_page_writes=off")  # the machine does not crash, only the server
+SYNCHRONOUS = (*QUICK, "synchronous_standby_names='*'")
+LOST_AFTER = 2.0  # of the fleet
+CONNECTIONS = 40
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A PostgreSQL of its own, because these tests maltreat it."""
+    server = Server(settings=(*QUICK, f"max_connections={CONNECTIONS}"))
+    server.start()
+    yield server
+    server.remove()
+
+
+@contextmanager
+def fleet(url: str, folder: Path, workers: int) -> Iterator[App]:
+    with make_app(url) as app, ExitStack() as stack:
+        for _ in range(workers):
+            stack.enter_context(worker(url, folder, concurrency=50))
+        yield app
+
+
+def run(server: Server, statement: str) -> None:
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute(statement.encode())
+
+
+def back(fault: Fault, jobs: Load, rate: float, full: bool = True) -> None:
+    """From now on it is to go on. A sample may run on a busy machine: then only that it does counts."""
+    recovery = jobs.recovery(time.monotonic(), rate)
+    fault.measured(recovery=max(recovery, fault.told.figures.get("recovery", 0.0)))
+    assert recovery <= SOON or not full, f"full rate was back only after {recovery:.1f} s"
+
+
+@pytest.mark.claim("C7", "R1")
+@pytest.mark.fault(5, "restart under load")
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+@pytest.mark.parametrize("times", [pytest.param(5, marks=[pytest.mark.faults, pytest.mark.timeout(600)])])
+def test_the_rate_is_back_after_a_restart(server: Server, tmp_path: Path, fault: Fault, mode: str, times: int) -> None:
+    url = server.create("load")
+    with fleet(url, tmp_path, 2) as app, load(app, url, fault) as jobs:
+        rate = jobs.rate()
+        for _ in range(times):
+            server.restart(mode)
+            fault.injected(f"{mode} restart of the server")
+            back(fault, jobs, rate)
+
+
+@pytest.mark.claim("C7", "R1")
+@pytest.mark.fault(5, "pg_terminate_backend at random")
+@pytest.mark.parametrize("times", sizes(20, 400))
+def test_sessions_that_are_ended_at_random_cost_nothing(
+    postgres: Server, instance: str, tmp_path: Path, fault: Fault, times: int
+) -> None:
+    url = postgres.create(f"ended_{instance}")
+    luck = fault.luck(20261116)
+    full = times > 20
+    with fleet(url, tmp_path, 2 if full else 1) as app, load(app, url, fault, full) as jobs:
+        rate = jobs.rate()
+        with psycopg.connect(postgres.url(), autocommit=True) as sql:
+            for _ in range(times):
+                found = sql.execute(
+                    "select pid from pg_stat_activity where datname = %s and application_name like 'holdfast%%'",
+                    (f"ended_{instance}",),
+                ).fetchall()
+                sql.execute("select pg_terminate_backend(%s)", luck.choice(sorted(found) or [(0,)]))
+                fault.injected("pg_terminate_backend of one of our sessions")
+                time.sleep(luck.uniform(0, 0.05))
+        back(fault, jobs, rate, full)
+    postgres.drop(f"ended_{instance}")
+
+
+@contextmanager
+def replicated() -> Iterator[tuple[Server, Server]]:
+    """A primary whose commits wait for its replica."""
+    primary, replica = Server(settings=QUICK), Server(settings=QUICK)
+    primary.start()
+    try:
+        primary.create("load")
+        replica.follow(primary)
+        primary.settings = SYNCHRONOUS
+        primary.restart()
+        with psycopg.connect(primary.url(), autocommit=True) as sql:
+            asked = "select sync_state from pg_stat_replication"
+            until(lambda: sql.execute(asked).fetchall() == [("sync",)], what="the replica follows")
+        yield primary, replica
+    finally:
+        replica.remove()
+        primary.remove()
+
+
+@pytest.mark.claim("C2", "C7", "R1")
+@pytest.mark.fault(5, "failover to a streaming replica")
+@pytest.mark.parametrize("way", ["addresses", "proxy"])
+@pytest.mark.parametrize("full", sizes(False, True))
+def test_work_goes_on_at_the_replica_that_was_promoted(tmp_path: Path, fault: Fault, way: str, full: bool) -> None:
+    if way == "proxy" and not full:
+        pytest.skip("at full size only")
+    with replicated() as (primary, replica), ExitStack() as stack:
+        url = f"postgresql://postgres@/load?host={primary.folder},{replica.folder}&target_session_attrs=read-write"
+        if way == "proxy":
+            proxy = Proxy(tmp_path / "proxy", primary.folder)
+            stack.callback(proxy.close)
+            url = proxy.url("load")
+        gate = tmp_path / "gate"
+        with fleet(url, tmp_path, 2) as app:
+            held = app.job_types["gate"].enqueue_many([{"path": str(gate)} for _ in range(20)])
+            with load(app, replica.url("load"), fault, full) as jobs:
+                until(lambda: len(app.find(state="running", job_type="gate", limit=100)) == 20, what="they run")
+                rate = jobs.rate()
+                if full:
+                    stack.enter_context(worker(replica.url("load"), tmp_path))  # it waits until it can join
+                primary.stop("immediate")
+                time.sleep(LOST_AFTER * 1.5)  # nobody can write for longer than lost_after
+                replica.promote()
+                fault.injected("crash of the primary, then promotion of its replica")
+                if way == "proxy":
+                    proxy.point(replica.folder)
+                back(fault, jobs, rate, full)
+                until(lambda: len(app.workers()) == 2 + full, what="who waited has joined")
+                time.sleep(LOST_AFTER * 1.5)  # whoever counted the outage would strike now
+                gate.touch()
+                jobs.stop()
+                ended = [job.wait(60) for job in held]
+        assert {(job.outcome, job.attempt) for job in ended} == {("success", 1)}
+        primary.start()  # `remove` stops it
+
+
+@pytest.mark.claim("C2", "C7")
+@pytest.mark.fault(5, "read-only period")
+@pytest.mark.parametrize("full", sizes(False, True))
+def test_a_read_only_period_takes_no_live_workers_job(server: Server, tmp_path: Path, fault: Fault, full: bool) -> None:
+    url = server.create("load")
+    gate = tmp_path / "gate"
+    with fleet(url, tmp_path, 2) as app:
+        held = app.job_types["gate"].enqueue_many([{"path": str(gate)} for _ in range(20)])
+        with load(app, url, fault, full) as jobs:
+            until(lambda: len(app.find(state="running", job_type="gate", limit=100)) == 20, what="they run")
+            rate = jobs.rate()
+            run(server, "alter system set default_transaction_read_only = on")
+            run(server, "select pg_reload_conf()")
+            fault.injected("default_transaction_read_only, for longer than lost_after")
+            until(lambda: jobs.refused > 0, what="nothing can be written")
+            time.sleep(LOST_AFTER * 1.5)
+            with psycopg.connect(server.url(), autocommit=True, options="-c default_transaction_read_only=off") as sql:
+                sql.execute("alter system reset default_transaction_read_only")
+                sql.execute("select pg_reload_conf()")
+            back(fault, jobs, rate, full)
+            time.sleep(LOST_AFTER * 1.5)
+            gate.touch()
+            ended = [job.wait(60) for job in held]
+    assert {(job.outcome, job.attempt) for job in ended} == {("success", 1)}
+
+
+@pytest.mark.claim("C7")
+def test_a_session_that_turned_read_only_is_left_for_another(postgres_url: str, instance: str) -> None:
+    """Perhaps the address leads to another server by now."""
+    with make_app(postgres_url, instance) as app:
+        app.find()
+        app.store.connection.database.execute("set default_transaction_read_only = on")
+        with pytest.raises(Unavailable, match="read-only"):
+            app.job_types["quick"].enqueue(i=1)
+        app.job_types["quick"].enqueue(i=2)
+
+
+@pytest.mark.claim("C7")
+@pytest.mark.fault(5, "pool exhausted")
+@pytest.mark.faults
+def test_work_goes_on_when_a_neighbour_that_had_every_connection_leaves(
+    server: Server, tmp_path: Path, fault: Fault
+) -> None:
+    url = server.create("load")
+    with (
+        make_app(url) as app,
+        worker(url, tmp_path, concurrency=50) as one,
+        load(app, url, fault) as jobs,
+        ExitStack() as neighbours,
+    ):
+        rate = jobs.rate()
+        one.send(signal.SIGSTOP)
+        ours = "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'holdfast%'"
+        run(server, ours)
+        with suppress(psycopg.OperationalError):
+            while True:
+                neighbours.enter_context(psycopg.connect(server.url(), autocommit=True))
+        one.send(signal.SIGCONT)
+        fault.injected("every connection taken by a neighbour")
+        time.sleep(LOST_AFTER * 1.5)
+        assert jobs.rate() == 0
+        neighbours.close()
+        back(fault, jobs, rate)
+
+
+@pytest.mark.claim("C7")
+@pytest.mark.fault(5, "a neighbour idle in transaction with locks on waiting jobs")
+def test_a_neighbour_idle_in_transaction_keeps_only_what_it_has_locked(postgres_url: str, instance: str) -> None:
+    with make_app(postgres_url, instance) as app, psycopg.connect(postgres_url) as neighbour:
+        jobs = app.job_types["quick"].enqueue_many([{"i": i} for i in range(200)])
+        locked = neighbour.execute(f"select id from {instance}__ready order by id limit 50 for update".encode())
+        ids = {job_id for (job_id,) in locked.fetchall()}
+        with app.worker():
+            until(lambda: len(app.find(status="completed", limit=500)) == 150, what="all others are done")
+            assert {job.id for job in app.find(state="initial", limit=500)} == ids
+            neighbour.rollback()
+            assert {job.wait(60).outcome for job in jobs} == {"success"}
+
+
+@pytest.mark.claim("C7")
+@pytest.mark.fault(5, "NOTIFY dropped silently")
+def test_a_worker_that_hears_nothing_notices_it_and_looks(
+    postgres: Server, postgres_url: str, instance: str, tmp_path: Path, fault: Fault
+) -> None:
+    proxy = Proxy(tmp_path / "proxy", postgres.folder, deaf=True)
+    try:
+        with make_app(proxy.url(postgres_url.partition("@/")[2].partition("?")[0]), instance) as app:
+            with app.worker(poll=3600.0), make_app(postgres_url, instance) as elsewhere:
+                until(lambda: proxy.swallowed > 0, what="something was told in vain")
+                for i in range(2):
+                    assert elsewhere.job_types["quick"].enqueue(i=i).unwrap(60) == i
+            fault.injected("a notification that is not passed on", proxy.swallowed)
+    finally:
+        proxy.close()
+
+
+@pytest.mark.claim("C7", "R1", "W3")
+@pytest.mark.fault(5, "PgBouncer in transaction mode")
+@pytest.mark.parametrize("mode", ["transaction", pytest.param("session", marks=pytest.mark.faults)])
+@pytest.mark.parametrize("prepared", [0, pytest.param(100, marks=pytest.mark.faults)])
+@pytest.mark.parametrize("full", sizes(False, True))
+def test_everything_works_behind_pgbouncer(
+    server: Server, tmp_path: Path, fault: Fault, mode: str, prepared: int, full: bool
+) -> None:
+    server.create("load")
+    bouncer = Bouncer(server, tmp_path / "bouncer", mode, prepared)
+    try:
+        url = bouncer.url("load")
+        with fleet(url, tmp_path, 1) as app:
+            everything(app)
+            with load(app, url, fault, full) as jobs:
+                rate = jobs.rate()
+                bouncer.stop()
+                bouncer.start()
+                fault.injected("restart of PgBouncer")
+                back(fault, jobs, rate, full)
+        untouched(url)
+    finally:
+        bouncer.stop()
+
+
+def everything(app: App) -> None:
+    """What uses a session in some way: keys, transactions, limits, aborts, notes."""
+    quick, nap = app.job_types["quick"], app.job_types["nap"]
+    assert quick.enqueue(i=1).unwrap(60) == 1
+    first, second = (nap.using(job_key="one").enqueue(seconds=30) for _ in range(2))
+    assert first.id == second.id
+    with app.transaction():
+        inside = quick.enqueue(i=2)
+    assert inside.unwrap(60) == 2
+    app.limit("work", 5)
+    assert [job.unwrap(60) for job in quick.enqueue_many([{"i": i} for i in range(20)])] == list(range(20))
+    app.limit("work", None)
+    until(lambda: first.refresh().state == "running", what="it runs")
+    app.abort(first.id)
+    assert first.wait(60).outcome == "aborted"
+
+
+def untouched(url: str) -> None:
+    """No session of the pool listens, or has a setting that a stranger would inherit."""
+    with ExitStack() as stack:
+        for _ in range(8):
+            sql = stack.enter_context(psycopg.connect(url, prepare_threshold=None))
+            found = sql.execute(
+                "select current_setting('enable_seqscan'), (select count(*) from pg_listening_channels())"
+            )
+            assert found.fetchone() == ("on", 0)
+
+
+@pytest.mark.claim("W2")
+@pytest.mark.fault(5, "a neighbour with an old snapshot at full load")
+@pytest.mark.parametrize("seconds", [pytest.param(150, marks=[pytest.mark.faults, pytest.mark.timeout(600)])])
+def test_half_of_the_rate_is_left_beside_an_old_snapshot(
+    server: Server, tmp_path: Path, fault: Fault, seconds: float
+) -> None:
+    url = server.create("load")
+    with fleet(url, tmp_path, 1) as app, load(app, url, fault) as jobs:
+        jobs.rate(4)
+        before = jobs.rate(15)
+        with old_snapshot(url):
+            beside = jobs.rate(seconds)
+            urgent = app.job_types["quick"].using(priority=1).enqueue(i=7)
+            asked = time.monotonic()
+            urgent.unwrap(60)
+            late = time.monotonic() - asked
+        after = jobs.rate(15)
+        fault.injected(f"a snapshot held for {seconds:g} s")
+        fault.measured(share=round(2 * beside / (before + after), 2), rate=round(before), urgent=round(late, 2))
+    assert beside >= 0.5 * (before + after) / 2, f"{before:.0f} a second, beside it {beside:.0f}, then {after:.0f}"
+
+
+@contextmanager
+def old_snapshot(url: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+    with psycopg.connect(url) as neighbour:
+        neighbour.execute("set transaction isolation level repeatable read")
+        neighbour.execute("select count(*) from pg_class")
+        yield neighbour
+        neighbour.rollback()

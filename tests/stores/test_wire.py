@@ -1,0 +1,83 @@
+"""Statements that go to PostgreSQL together: their answers, their errors, and a connection that is lost meanwhile."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from holdfast.stores.postgres.connection import Connection
+from holdfast.stores.postgres.wire import Wire
+
+
+@pytest.fixture
+def connection(postgres_url: str) -> Iterator[Connection]:
+    made = Connection(postgres_url, 5)
+    yield made
+    made.close()
+
+
+def sum_of(wire: Wire, first: int, second: int | None) -> object:
+    with wire.pipeline():
+        reply = wire.send("select %(first)s::int + %(second)s::int as sum", {"first": first, "second": second})
+    return reply.dicts()[0]["sum"]
+
+
+def test_every_statement_gets_its_own_answer(connection: Connection) -> None:
+    with connection.wire.pipeline() as wire:
+        wire.send("begin")
+        many = wire.send("select n, %(word)s::text as word from generate_series(1, 3) n", {"word": "100 %"})
+        none = wire.send("select 1 where 7 %% 2 = 0")
+        wire.send("commit")
+    assert many.dicts() == [{"n": n, "word": "100 %"} for n in (1, 2, 3)]
+    assert (none.fetchall(), none.fetchone()) == ([], None)
+
+
+def test_the_connection_may_be_used_while_statements_are_collected(connection: Connection) -> None:
+    with connection.wire.pipeline() as wire:
+        reply = wire.send("select %(n)s::int", {"n": 1})
+        assert connection.database.execute("select 2").fetchall() == [(2,)]
+    assert reply.fetchall() == [(1,)]
+
+
+def test_more_than_the_server_takes_at_once_is_sent_and_read(connection: Connection) -> None:
+    text = "x" * 3_000_000
+    with connection.wire.pipeline() as wire:
+        replies = [wire.send("select %(text)s::text", {"text": text}) for _ in range(4)]
+    assert [reply.fetchall() == [(text,)] for reply in replies] == [True] * 4
+
+
+def send_all(wire: Wire, *texts: str) -> None:
+    with wire.pipeline():
+        for text in texts:
+            wire.send(text)
+
+
+def test_the_first_error_is_told_and_the_connection_goes_on(connection: Connection) -> None:
+    assert sum_of(connection.wire, 1, 2) == 3
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        send_all(connection.wire, "select 1 / (select 0)", "select nothing from nowhere")
+    assert sum_of(connection.wire, 1, None) is None
+    assert sum_of(connection.wire, 3, 4) == 7
+
+
+def fail_in_a_transaction(connection: Connection) -> None:
+    with connection.transaction():
+        assert sum_of(connection.wire, 1, 2) == 3
+        raise RuntimeError
+
+
+def test_what_was_prepared_is_prepared_again_after_a_rollback(connection: Connection) -> None:
+    with pytest.raises(RuntimeError):
+        fail_in_a_transaction(connection)
+    with connection.transaction():
+        assert sum_of(connection.wire, 2, 3) == 5
+
+
+def test_a_connection_that_is_lost_is_told_and_replaced(connection: Connection, postgres_url: str) -> None:
+    wire = connection.wire
+    assert sum_of(wire, 1, 2) == 3
+    with psycopg.connect(postgres_url, autocommit=True) as other:
+        other.execute("select pg_terminate_backend(%s, 5000)", [connection.database.info.backend_pid])
+    with pytest.raises(psycopg.OperationalError):
+        send_all(wire, "select 1")
+    assert sum_of(connection.wire, 3, 4) == 7

@@ -1,0 +1,77 @@
+"""Turns of a pump, made by hand: who looks when, and who is woken."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast import App
+from holdfast.worker.pump import Pump
+from holdfast.worker.worker import Worker
+from tests.faults.fleet import until
+
+
+@pytest.fixture
+def app(url: str, instance: str) -> Iterator[App]:
+    """With two queues and a quick job type in each."""
+    with App(url, name=instance) as app:
+        for name in ("mail", "work"):
+
+            async def quick() -> None: ...
+
+            app.queue(name).job(name=f"quick_{name}")(quick)
+        yield app
+
+
+@pytest.fixture
+def worker(app: App) -> Iterator[Worker]:
+    """It has joined, and its two pumps wait to be turned."""
+    made = app.worker_for_ever(concurrency=4, pumps=2)
+    made.store = app.store.another(None)
+    made.join()
+    made.loop.start()
+    made.pumps += [Pump(made, made.store.another(None), index) for index in range(2)]
+    yield made
+    made.loop.stop()
+    for pump in made.pumps:
+        pump.store.close()
+    made.store.leave(made.id)
+    made.store.close()
+
+
+def test_a_claim_that_emptied_its_queue_is_not_followed_by_a_look_at_all_of_them(app: App, worker: Worker) -> None:
+    app.job_types["quick_mail"].enqueue()
+    pump = worker.pumps[0]
+    assert pump._turn()
+    until(lambda: worker.hand.finished, what="it has ended")
+    assert (worker.hand.attempts, pump._called) == (1, False)
+
+
+def test_a_claim_that_got_all_it_asked_for_is_followed_by_a_look(app: App, worker: Worker) -> None:
+    app.job_types["quick_mail"].enqueue_many([{} for _ in range(3)])
+    pump = worker.pumps[0]
+    assert pump._turn()
+    assert (worker.hand.attempts, pump._called) == (2, True)  # half of its four slots are for each queue
+
+
+def test_what_has_ended_wakes_one_pump_that_is_not_at_a_turn(worker: Worker) -> None:
+    def woken() -> list[bool]:
+        for pump in worker.pumps:
+            pump.wake.clear()
+        worker._wake_pumps()
+        return [pump.wake.is_set() for pump in worker.pumps]
+
+    first, second = worker.pumps
+    assert woken() == [True, False]
+    first.exchanging = True
+    assert woken() == [False, True]
+    second.exchanging = True
+    assert woken() == [True, True]
+
+
+def test_the_rate_of_a_pump_that_has_nothing_to_do_is_forgotten(worker: Worker) -> None:
+    """Else its worker would go on claiming ahead of jobs that have become slow."""
+    second = worker.pumps[1]
+    worker.hand._rates[1], worker.hand._measured[1] = 5000.0, 0.0
+    second._called = False
+    assert not second._turn()
+    assert worker.hand.reserve(500) == 4
