@@ -124,6 +124,7 @@ def fill(app: App, sql: RawSql, clock: MovableClock) -> Filled:
     app.pause("mail")
     app.limit("calls", 2)
     app.hold("pick", workflow="other")
+    app.store.identity()
     app.store.add_token("ci", "0" * 64, kind="token", scope="read", lasts=None, actor="ann")
     rest(sql, clock.now() if sql.postgres else microseconds(clock.now()), asked.id)
     return Filled(asked, early, later, queued, run)

@@ -217,6 +217,8 @@ class Building(Running):
 
     def use_build(self, build: int) -> None:
         """Somebody looks into it: of the completed builds it is the last one used now (B3)."""
+        if not 0 < build < 2**63:
+            return
         with self.work():
             recently = self.time(self.now() - timedelta(seconds=RECENTLY))
             self.run("use_build", {"id": build, "use_time": self._next_use(), "recently": recently})
