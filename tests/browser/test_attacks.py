@@ -65,6 +65,16 @@ def test_titles_authors_branches_and_logs_of_builds_stay_text(shop: Shop, opens:
     assert "<script>window.hit = 1</script>" in page.locator("#lines").inner_text()
 
 
+def test_the_name_of_an_output_that_is_refused_stays_text(shop: Shop, opens: Opens) -> None:
+    name = "<img src=x onerror=window.hit=7>"
+    commit = shop.yard.repository.commit(f'[steps.a]\nrun = ["true"]\noutputs = {{ "{name}" = "a" }}\n')
+    build = shop.yard.ask(commit, title="Outputs", author="Eve").build.id
+    shop.until(lambda: not shop.yard.projects.look(build).active)
+    page = opens(f"/builds/{build}")
+    safe(page)
+    assert name in page.locator("main").inner_text()
+
+
 def test_what_stands_in_the_address_stays_text(shop: Shop, opens: Opens) -> None:
     def typed(path: str, **values: Any) -> Page:
         page = opens(path, quiet=False)
