@@ -396,3 +396,16 @@ def test_a_job_that_fails_is_tried_again_as_often_as_its_retries_say(app: App) -
     with app.worker():
         ended = bad.enqueue().wait(30)
     assert (ended.attempt, ended.failures, ended.status) == (4, 4, "dead")
+
+
+@pytest.mark.claim("B5")
+@pytest.mark.parametrize("kind", ["worker", "worker_for_ever"])
+def test_every_worker_does_the_chores_of_its_app_with_its_sweeps(app: App, kind: str) -> None:
+    swept = threading.Event()
+    app.chores.append(lambda store, everything: swept.set())
+    worker: Worker = getattr(app, kind)()
+    worker.start()
+    try:
+        assert swept.wait(60)
+    finally:
+        worker.stop()
