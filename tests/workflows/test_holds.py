@@ -97,7 +97,7 @@ class TestPick:
         workflow.step(name="many", shards=6)(blocks if kind == "thread" else blocks_the_loop)
         run = workflow.submit("t")
         with own.worker(concurrency=1):
-            until(lambda: in_hand(sql) == 6, what="it has claimed ahead")
+            until(lambda: in_hand(sql) == 6 and begun, what="it has claimed ahead and begun the first")
             own.hold("pick", **scope)
             until(lambda: in_hand(sql) == 1, what="it has handed back what it has not begun")
             go_on.set()
@@ -439,6 +439,40 @@ class TestHolding:
         own.run_until_idle()
         assert run.refresh().state == "SUCCESS"
         assert not own.store.pulse().releasing
+
+    @pytest.mark.parametrize("moment", ["submit", "end of a step"])
+    def test_a_release_sees_what_was_left_unmade_beside_it(
+        self, app: Make, monkeypatch: pytest.MonkeyPatch, moment: str
+    ) -> None:
+        """It comes while tasks are being left unmade because of the hold, and before that is committed."""
+        own, other = app(), app()
+        workflow = two_steps(own)
+        run = workflow.submit("t")
+        threads = []
+
+        def release_beside(store: Any, *args: Any) -> None:
+            threads.append(threading.Thread(target=other.release, args=("create",)))
+            threads[0].start()
+            threads[0].join(0.3)  # unless it has to wait for us
+            patch.undo()
+            carry_out(store, *args)
+
+        if moment == "submit":
+            own.hold("create")
+        else:
+            worker = WorkerByHand(own.store, ("w.first", "w.then"), ("workflows",))
+            tasks = worker.claim(3, "workflows")
+            own.hold("create")
+        carry_out = type(own.store)._carry_out
+        with monkeypatch.context() as patch:
+            patch.setattr(type(own.store), "_carry_out", release_beside)
+            if moment == "submit":
+                run = workflow.submit("u")
+            else:
+                worker.succeed(*tasks)
+        threads[0].join()
+        own.run_until_idle()
+        assert run.refresh().state == "SUCCESS"
 
     def test_what_is_held_and_released_again_and_again_is_all_done(self, app: Make, url: str, instance: str) -> None:
         """Claims, ends of tasks, holds and releases at the same time: nothing may be left behind."""

@@ -5,7 +5,8 @@
 - What a worker has claimed ahead and not begun it hands back, as soon as it hears of the hold.
 - A release takes effect with its first transaction. What it brings forward (tasks back into the line, tasks to be made)
   comes in lots after it; as long as that is not done the row stays, marked, and a sweeper goes on with it.
-- On PostgreSQL who puts a task into `held` has the hold locked, so that a release comes before or after it.
+- On PostgreSQL who puts a task into `held`, or leaves tasks unmade, has the hold locked, so that a release comes before
+  or after it.
 """
 
 from abc import abstractmethod

@@ -407,18 +407,24 @@ class Running(Holding):
         wanted = {*touched, *(name for each in effects for name in each.get("repartition", {}))} - known.keys()
         if wanted:
             known |= self._steps_named(head.id, wanted)
+        may_create = True
         while True:
             before = {name: step.counts for name, step in known.items()}
             now = {row.name: row for row in account(list(before.values()), counts_of(ends))}
             now.update({row.name: row for row in changed})
             now.update(_repartitioned(now, effects))
-            may_create = not any(step.creation_held for step in known.values())
+            may_create = may_create and not self._creation_held(head, known.values())
             planned = Planning(head.shape, now, head.overview, head.ignore, may_create, before).made(touched)
             if isinstance(planned, Plan):
                 break
             known |= self._steps_named(head.id, planned.names)
         head = self._publish(head, effects)
         self._carry_out(head, planned, known, {end.step for end in ends if end.makes_items})
+
+    def _creation_held(self, head: "RunHead", steps: Iterable[RunStep]) -> bool:
+        """A release that came after the steps were read has not seen what waits here: it counts, or waits for us."""
+        names = {"workflow": head.shape.definition.name, "run": head.id}
+        return any(step.creation_held for step in steps) and bool(self.rows("keep_creation", names))
 
     def _publish(self, head: "RunHead", effects: Sequence[Mapping[str, Any]]) -> "RunHead":
         """With the params that tasks published (F13)."""
@@ -593,7 +599,7 @@ class Running(Holding):
                 self.run("put_items", {"run": run, "name": name, "items_job": None, "cursor": step.cursor})
             if jobs:
                 self.insert(jobs)
-            may_create = not any(step.creation_held for step in row.steps)
+            may_create = not self._creation_held(head, row.steps)
             planned = plan(row.definition, steps, row.ignore, may_create)
             self._carry_out(head, planned, known, ())
             return self._run_by_id(run)

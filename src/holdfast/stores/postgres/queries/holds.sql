@@ -76,6 +76,10 @@ with back as (
   on conflict do nothing)
 select id from back;
 
+-- name: keep_creation
+-- What keeps the tasks of a run from being made. Locked: a release comes after us, and one that is under way counts as done.
+select 1 from {hold} h where h.level = 'create' and h.releasing is null and (h.workflow = '' or h.workflow = :workflow) and (h.run is null or h.run = :run) for share of h skip locked;
+
 -- name: runs_to_fill
 -- Living runs with steps whose tasks are not all made.
 select r.id from {run} r where r.id > :after and r.state in ('UNDONE', 'STUCK') and (:workflow = '' or r.workflow = :workflow)

@@ -70,6 +70,10 @@ delete from {held} where (workflow, run, id) in (
   order by t.workflow, t.run, t.id limit :limit)
 returning id;
 
+-- name: keep_creation
+-- What keeps the tasks of a run from being made.
+select 1 from {hold} h where h.level = 'create' and h.releasing is null and (h.workflow = '' or h.workflow = :workflow) and (h.run is null or h.run = :run);
+
 -- name: runs_to_fill
 -- Living runs with steps whose tasks are not all made.
 select r.id from {run} r where r.id > :after and r.state in ('UNDONE', 'STUCK') and (:workflow = '' or r.workflow = :workflow) and (:run is null or r.id = :run)
