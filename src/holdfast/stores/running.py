@@ -312,7 +312,7 @@ class Running(Holding):
         looks = [look for run in sorted(ends) for look in self._looks(run, ends[run].values())]
         expected = self.expected(done, rest)
         if expected is not None:
-            self.settle_ahead(by_queue, looks, expected)
+            self.settle_ahead(by_queue, expected)
             (counted,) = ([*each.values()] for each in ends.values())
             self._go_on(expected.head, counted, [end.step for end in counted], found=expected.steps)
             return 0
@@ -344,12 +344,7 @@ class Running(Holding):
         """What was kept, if this is such an end and `rest` can go along with it."""
         return None
 
-    def settle_ahead(
-        self,
-        by_queue: Mapping[str, Sequence[Done]],
-        looks: Sequence[tuple[str, Mapping[str, Any]]],
-        expected: "Expected",
-    ) -> None:
+    def settle_ahead(self, by_queue: Mapping[str, Sequence[Done]], expected: "Expected") -> None:
         """Settle and ask without waiting for the answers: what follows is worked out meanwhile. It is committed only
         if everything was as expected.
         """
@@ -372,7 +367,9 @@ class Running(Holding):
         """What has to be known to advance a run, the lock first."""
         touched = list(dict.fromkeys(end.step for end in ends))
         shape = self._shapes.get(run)
-        names = {*touched, *(likely(shape, touched) if shape else ())}
+        return self.look_at(run, {*touched, *(likely(shape, touched) if shape else ())})
+
+    def look_at(self, run: int, names: Iterable[str]) -> list[tuple[str, Mapping[str, Any]]]:
         return [("lock_run", {"id": run}), ("steps_named", self._naming(run, names))]
 
     def _advance(self, found: Sequence[RowDict], steps: Sequence[RowDict], ends: Sequence[TaskEnd]) -> None:

@@ -662,17 +662,13 @@ class PostgresStore(SqlStore):
         self.go_along(rest)
         return found if self._along is not None else None
 
-    def settle_ahead(
-        self,
-        by_queue: Mapping[str, Sequence[Done]],
-        looks: Sequence[tuple[str, Mapping[str, Any]]],
-        expected: Expected,
-    ) -> None:
+    def settle_ahead(self, by_queue: Mapping[str, Sequence[Done]], expected: Expected) -> None:
         wire, now = self.connection.wire, self.given_now()
         self._to_begin = False
         wire.send("begin")
         for queue, done in by_queue.items():
             settled = wire.send(self.text("settle", queue), self._settle_params(queue, done, now))
+        looks = self.look_at(expected.head.id, expected.steps)
         head, steps = (wire.send(self.text(name), params) for name, params in looks)
         wire.send_off()
         self._ahead = Ahead(expected, settled, head, steps)
