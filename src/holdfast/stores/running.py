@@ -53,6 +53,8 @@ class TaskEnd(Struct, frozen=True):
 class Running(Holding):
     """Adds the verbs about runs."""
 
+    looks_ahead = False  # it reads slowly, and works out the end of a lone task meanwhile
+
     def __init__(self, instance: str, clock: Clock) -> None:
         super().__init__(instance, clock)
         self._shapes: dict[int, Shape] = {}
@@ -338,7 +340,7 @@ class Running(Holding):
         """The next run that is written is the last thing before this turn. A store may send both together."""
 
     def expect(self, job_id: int, expected: "Expected") -> None:
-        """A lone task was made and claimed. A store that reads slowly may keep what its end is going to find."""
+        """A lone task was made and claimed: a store that looks ahead keeps what its end is going to find."""
 
     def expected(self, done: Sequence[Done], rest: Turn) -> "Expected | None":
         """What was kept, if this is such an end and `rest` can go along with it."""
@@ -490,7 +492,8 @@ class Running(Holding):
         added = self._put_run(head, planned.overview, known, planned.steps, jobs)
         if self._made is not None:
             self._made.queues.update(zip(added, (job.queue for job in jobs), strict=True))
-            self._made.expected = expected_after(head, planned, known) if len(self._made.queues) == 1 else None
+            if self.looks_ahead:
+                self._made.expected = expected_after(head, planned, known) if len(self._made.queues) == 1 else None
             for tasks in planned.tasks:
                 if not tasks.first:
                     self._made.told |= self._told_to_tasks(head, tasks.step, planned)

@@ -59,6 +59,7 @@ class PostgresStore(SqlStore):
 
     connection: Connection
     pumps = 2
+    looks_ahead = True
 
     def __init__(self, conninfo: str, instance: str, clock: Clock, patience: float | None = 5) -> None:
         super().__init__(instance, clock)
