@@ -1,4 +1,4 @@
-"""F6, F11: the end of a lone task is worked out before it is known what it finds; it counts only if all was as expected.
+"""F4, I8: the end of a lone task is worked out before it is known what it finds; it counts only if all was as expected.
 
 That is PostgreSQL's way; what is asserted holds on both stores.
 """
