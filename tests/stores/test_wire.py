@@ -81,3 +81,37 @@ def test_a_connection_that_is_lost_is_told_and_replaced(connection: Connection, 
     with pytest.raises(psycopg.OperationalError):
         send_all(wire, "select 1")
     assert sum_of(connection.wire, 3, 4) == 7
+
+
+def test_what_was_sent_off_is_answered_before_the_rest_is_sent(connection: Connection) -> None:
+    with connection.wire.pipeline() as wire:
+        first = wire.send("select %(n)s::int", {"n": 1})
+        wire.send_off()
+        later = wire.send("select 2")
+        wire.send_off()
+        assert wire.read(1)
+        assert first.fetchall() == [(1,)]
+        last = wire.send("select 3")
+    assert [reply.fetchall() for reply in (later, last)] == [[(2,)], [(3,)]]
+    assert sum_of(connection.wire, 3, 4) == 7
+
+
+def test_an_error_in_what_was_sent_off_is_told_at_the_end(connection: Connection) -> None:
+    with pytest.raises(psycopg.errors.DivisionByZero), connection.wire.pipeline() as wire:  # noqa: PT012
+        wire.send("select 1 / (select 0)")
+        wire.send("select 2")
+        wire.send_off()
+        assert not wire.read(1)
+        wire.send("select 3")
+    assert sum_of(connection.wire, 3, 4) == 7
+
+
+def test_what_was_sent_off_is_undone_when_it_is_given_up(connection: Connection) -> None:
+    connection.database.execute("create temporary table n (n int)")
+    with pytest.raises(KeyError), connection.transaction(), connection.wire.pipeline() as wire:  # noqa: PT012
+        wire.send("insert into n values (1)")
+        wire.send_off()
+        wire.send("insert into n values (2)")
+        raise KeyError
+    assert connection.database.execute("select * from n").fetchall() == []
+    assert sum_of(connection.wire, 3, 4) == 7
