@@ -360,6 +360,31 @@ def test_a_second_stop_ends_the_grace_period(app: App) -> None:
     assert (job.refresh().state, job.refresh().situation) == ("running", "loose")
 
 
+@pytest.mark.claim("C5")
+def test_what_would_begin_just_when_the_handlers_are_ended_is_handed_back_too(app: App) -> None:
+    began, go_on, told = threading.Event(), threading.Event(), threading.Event()
+
+    async def endless(first: bool) -> None:
+        if first:
+            began.set()
+            go_on.wait(60)  # the loop stands still, and the other one waits behind it
+        await asyncio.Event().wait()
+
+    jobs = job_type(app, endless).enqueue_many([{"first": True}, {"first": False}])
+    worker = app.worker(grace=60)
+    worker.start()
+    until(began.is_set)
+    until(lambda: worker.hand.count == 2)
+    stop = (worker.loop._stop_all, told)  # what `stop` asks of the loop, which finds it before the next handler
+    worker.loop._loop.call_soon_threadsafe(*stop)
+    go_on.set()
+    until(told.is_set)
+    worker.stop(hurry=True)
+
+    found = [job.refresh() for job in jobs]
+    assert [(job.state, job.situation, job.failures) for job in found] == [("running", "loose", 0)] * 2
+
+
 @pytest.mark.claim("C2")
 def test_a_worker_that_was_called_lost_goes_on_under_a_new_identity(app: App) -> None:
     good = job_type(app, lambda: 1, name="good")
