@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast import GIVE_UP, App, Failed, Fixed, HoldfastError, NoDelay, Retry, Snooze, current_job
+from holdfast.worker import worker as worker_module
 from holdfast.worker.worker import Worker
 from tests.faults.fleet import until
 
@@ -361,7 +362,24 @@ def test_a_second_stop_ends_the_grace_period(app: App) -> None:
 
 
 @pytest.mark.claim("C5")
-def test_what_would_begin_just_when_the_handlers_are_ended_is_handed_back_too(app: App) -> None:
+def test_everybody_sees_at_once_that_a_worker_is_stopping(url: str, instance: str) -> None:
+    with App(url, name=instance, heartbeat=600, lost_after=3600) as app:
+        job = job_type(app, wait_for_ever("loop"), name="endless").enqueue()
+        worker = app.worker(grace=600)
+        worker.start()
+        until(lambda: job.refresh().state == "running")
+        stopping = threading.Thread(target=worker.stop)
+        stopping.start()
+        until(lambda: app.workers()[0].stopping, what="it tells")
+        worker.stop(hurry=True)
+        stopping.join(60)
+
+
+@pytest.mark.claim("C5")
+def test_what_would_begin_just_when_the_handlers_are_ended_is_handed_back_too(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "LONG_IN_BACKLOG", 1e9)  # so that it does not come back before
     began, go_on, told = threading.Event(), threading.Event(), threading.Event()
 
     async def endless(first: bool) -> None:

@@ -205,6 +205,8 @@ class Worker:
     def _wind_down(self) -> None:
         self._take_all_back()
         self._wake_pumps()
+        if self.hand.count > 0:
+            self.pulse.beat_now()  # whoever looks at workers sees that it is stopping
         ends = monotonic() + self.settings.grace
         while self.hand.count > 0 and not self._hurry.is_set() and monotonic() < ends:
             self._hurry.wait(0.02)
