@@ -64,11 +64,11 @@ def memory_per_job(place: Place, count: int) -> float:
         assert marks
         wait_for(lambda: marks.begun() == count, 60, "the worker has run as many jobs before", started)
         time.sleep(0.5)
-        before = started[0].memory()
+        before = started[0].own_memory()
         load(url, count, "sleeper", seconds=300)
         wait_for(lambda: sum(bytes(marks.counts[:count])) == 2 * count, 60, f"{count} jobs in hand", started, every=0.1)
         time.sleep(0.5)
-        found = (started[0].memory() - before) * 1e6 / count
+        found = (started[0].own_memory() - before) * 1e6 / count
         started[0].kill()
         return found
 

@@ -50,12 +50,16 @@ class Started:
         return cpu_of(self.seen)
 
     def memory(self) -> float:
-        """Resident megabytes, with all children."""
+        """Resident megabytes, with all children; pages that they share count once."""
         total = 0
         for process in _tree(self.seen):
             with contextlib.suppress(psutil.NoSuchProcess):
-                total += process.memory_info().rss
+                total += process.memory_full_info().pss
         return total / 1e6
+
+    def own_memory(self) -> float:
+        """Resident megabytes of the process alone: what it comes to share less, as it writes, is no growth."""
+        return float(self.seen.memory_info().rss / 1e6)
 
     def dead(self) -> bool:
         return self.process.poll() is not None

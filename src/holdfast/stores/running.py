@@ -53,6 +53,8 @@ class TaskEnd(Struct, frozen=True):
 class Running(Holding):
     """Adds the verbs about runs."""
 
+    looks_ahead = False  # it reads slowly, and works out the end of a lone task meanwhile
+
     def __init__(self, instance: str, clock: Clock) -> None:
         super().__init__(instance, clock)
         self._shapes: dict[int, Shape] = {}
@@ -290,6 +292,8 @@ class Running(Holding):
         left = made.queues.keys() - {call.id for call in answer.claimed}
         if left:
             self.announce(sorted({made.queues[job_id] for job_id in left}))
+        elif made.expected is not None:
+            self.expect(next(iter(made.queues)), made.expected)
         return structs.replace(answer, stale=answer.stale + stale, told=made.told)
 
     @abstractmethod
@@ -308,6 +312,12 @@ class Running(Holding):
                 end = task_end(item.call.job_type, item.call.job_key, Outcome.SUCCESS, item.effects)
                 ends.setdefault(item.call.run, {})[item.call.id] = end
         looks = [look for run in sorted(ends) for look in self._looks(run, ends[run].values())]
+        expected = self.expected(done, rest)
+        if expected is not None:
+            self.settle_ahead(by_queue, expected)
+            (counted,) = ([*each.values()] for each in ends.values())
+            self._go_on(expected.head, counted, [end.step for end in counted], found=expected.steps)
+            return 0
         settled, found = self.settle_and_look(by_queue, looks if not self.adaptive else ())
         if self.adaptive:  # breakers are locked before runs
             self.count_successes([item for item in done if item.call.id in settled], 0)
@@ -329,6 +339,19 @@ class Running(Holding):
     def go_along(self, turn: Turn) -> None:
         """The next run that is written is the last thing before this turn. A store may send both together."""
 
+    def expect(self, job_id: int, expected: "Expected") -> None:
+        """A lone task was made and claimed: a store that looks ahead keeps what its end is going to find."""
+
+    def expected(self, done: Sequence[Done], rest: Turn) -> "Expected | None":
+        """What was kept, if this is such an end and `rest` can go along with it."""
+        return None
+
+    def settle_ahead(self, by_queue: Mapping[str, Sequence[Done]], expected: "Expected") -> None:
+        """Settle and ask without waiting for the answers: what follows is worked out meanwhile. It is committed only
+        if everything was as expected.
+        """
+        raise NotImplementedError
+
     def ends_of_tasks(self, changes: Iterable[Change | None]) -> None:
         """Tasks that ended otherwise advance their runs too."""
         ends: dict[int, list[TaskEnd]] = {}
@@ -346,7 +369,9 @@ class Running(Holding):
         """What has to be known to advance a run, the lock first."""
         touched = list(dict.fromkeys(end.step for end in ends))
         shape = self._shapes.get(run)
-        names = {*touched, *(likely(shape, touched) if shape else ())}
+        return self.look_at(run, {*touched, *(likely(shape, touched) if shape else ())})
+
+    def look_at(self, run: int, names: Iterable[str]) -> list[tuple[str, Mapping[str, Any]]]:
         return [("lock_run", {"id": run}), ("steps_named", self._naming(run, names))]
 
     def _advance(self, found: Sequence[RowDict], steps: Sequence[RowDict], ends: Sequence[TaskEnd]) -> None:
@@ -447,8 +472,7 @@ class Running(Holding):
 
     def _put_steps(self, run: int, known: Mapping[str, RunStep], steps: Iterable[StepRow]) -> None:
         """Those that changed."""
-        now = self.time(self.now())
-        for step in changed_steps(known, steps, now):
+        for step in changed_steps(known, steps, self.time(self.given_now())):
             self.run("put_step", {**step, "run": run})
 
     def _carry_out(
@@ -468,6 +492,8 @@ class Running(Holding):
         added = self._put_run(head, planned.overview, known, planned.steps, jobs)
         if self._made is not None:
             self._made.queues.update(zip(added, (job.queue for job in jobs), strict=True))
+            if self.looks_ahead:
+                self._made.expected = expected_after(head, planned, known) if len(self._made.queues) == 1 else None
             for tasks in planned.tasks:
                 if not tasks.first:
                     self._made.told |= self._told_to_tasks(head, tasks.step, planned)
@@ -485,7 +511,7 @@ class Running(Holding):
         jobs: Sequence[NewJob] = (),
     ) -> list[int]:
         """With the steps that changed, and new jobs; the ids of these."""
-        now = self.time(self.now())
+        now = self.time(self.given_now())
         params = {
             **{name: getattr(seen, name) for name in Overview.__struct_fields__},
             "id": head.id,
@@ -493,7 +519,7 @@ class Running(Holding):
             "published": head.published,
             "publication": head.publication,
             "aborted": head.aborted,
-            "end_time": now if WORKFLOW_STATES[seen.state].done else None,
+            "done": WORKFLOW_STATES[seen.state].done,
             "now": now,
         }
         return self.put_run(params, changed_steps(known, steps, now), jobs)
@@ -700,11 +726,49 @@ class RunHead(Struct, frozen=True, kw_only=True):
     over: bool
 
 
+class Expected(Struct, frozen=True):
+    """A run and those of its steps that have to be known when its only undone task ends, if nobody else touches it."""
+
+    head: RunHead
+    steps: dict[str, RunStep]
+
+    def is_so(self, head: RunHead, steps: Mapping[str, RunStep]) -> bool:
+        """When steps began and ended is not counted on."""
+        seen = {name: structs.replace(step, start_time=None, end_time=None) for name, step in steps.items()}
+        return head == self.head and seen == self.steps
+
+
+def expected_after(head: RunHead, planned: Plan, known: Mapping[str, RunStep]) -> Expected | None:
+    """None if it is not a lone task that was made, or if more has to be known at its end than is known now."""
+    shape, seen = head.shape, planned.overview
+    if (
+        seen.started != 1
+        or len(planned.tasks) != 1
+        or (seen.phase_undone == 1 and shape.next_phase(seen.phase) is not None)
+    ):
+        return None
+    name = planned.tasks[0].step
+    followers = shape.followers.get(name, ())
+    fresh = {each: RunStep(StepRow(each, shape.steps[each].partition)) for each in followers}
+    now = {row.name: RunStep(row, known[row.name].items_job, known[row.name].cursor) for row in planned.steps}
+    steps = {each: (fresh | now).get(each) for each in {name, *likely(shape, [name])}}
+    found = {each: step for each, step in steps.items() if step is not None}
+    lacking = len(found) < len(steps) or not steps.keys() >= set(followers)
+    if (
+        lacking
+        or now[name].counts.undone != 1
+        or any(isinstance(step.counts.partition, Items) for step in found.values())
+    ):
+        return None
+    return Expected(structs.replace(head, overview=seen), found)
+
+
 class MadeTasks(Struct):
     """The jobs that were made in a turn, by id the queue of each, and what the tasks of steps that began are told."""
 
     queues: dict[int, str] = field(default_factory=dict)
     told: dict[tuple[int, str, int], StepOfRun] = field(default_factory=dict)
+    expected: Expected | None = None  # by the end of the only one
 
 
 COUNTS = ("created", "undone", "succeeded", "failed", "errors", "all_created")
@@ -718,9 +782,9 @@ def changed_steps(known: Mapping[str, RunStep], steps: Iterable[StepRow], now: A
         if step != was:
             began = was.state is StepState.DORMANT and step.state is not StepState.DORMANT
             values = {name: getattr(step, name) for name in COUNTS}
-            values |= {"name": step.name, "state": step.state.value, "start_time": now if began else None}
+            values |= {"name": step.name, "state": step.state.value, "began": began, "now": now}
             values["partition"] = encode_partition(step.partition).decode()
-            found.append(values | {"end_time": now if STEP_STATES[step.state].done else None})
+            found.append(values | {"done": STEP_STATES[step.state].done})
     return found
 
 

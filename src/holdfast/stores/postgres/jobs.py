@@ -32,6 +32,7 @@ from holdfast.stores.postgres.floors import Floors, Line, Pin, Place
 from holdfast.stores.postgres.lent import Lent, driver_of
 from holdfast.stores.postgres.watch import ChannelWatch
 from holdfast.stores.postgres.wire import Reply, Wire
+from holdfast.stores.running import Expected
 from holdfast.stores.sql import SqlStore
 from holdfast.stores.statements import ALIKE, FIRST_OPTION, decode_any, encode_json
 
@@ -46,6 +47,7 @@ OLDEST_SERVER = 140000
 MONTH = re.compile(r"[0-9]{4}_(0[1-9]|1[0-2])")  # as a part of the archive is named
 PROMOTED = 1000  # most jobs whose time has come that one turn puts in line
 NAMED = ("job_id", "lease_id_seq", "ready")  # whose names are also told as text
+MOST_EXPECTED = 100  # ends of lone tasks
 KEY_TRIES = 100  # how often a key that comes and goes is asked for
 NEWS = {"": News.ANYTHING} | {
     "!" + news.value: news for news in News
@@ -57,6 +59,7 @@ class PostgresStore(SqlStore):
 
     connection: Connection
     pumps = 2
+    looks_ahead = True
 
     def __init__(self, conninfo: str, instance: str, clock: Clock, patience: float | None = 5) -> None:
         super().__init__(instance, clock)
@@ -74,13 +77,15 @@ class PostgresStore(SqlStore):
         self._to_begin = False  # the next statements begin the transaction
         self._along: Turn | None = None  # goes along with the next run that is written
         self._sent: tuple[Turn, Sent] | None = None  # went along, and is to be read
+        self._expected: dict[int, Expected] = {}  # by job: what its end is going to find
+        self._ahead: Ahead | None = None  # was sent off, and is to be compared with what was expected
 
     def another(self, patience: float | None = None) -> "PostgresStore":
         """A store with a connection of its own to the same instance."""
         store = PostgresStore(self.conninfo, self.instance, self.clock, patience)
         store.listeners, store.takers, store.source = self.listeners, self.takers, self.source
         store.throttlers = self.throttlers
-        store._told, store.floors = self._told, self.floors
+        store._told, store.floors, store._expected = self._told, self.floors, self._expected
         return store
 
     def close(self) -> None:
@@ -222,10 +227,12 @@ class PostgresStore(SqlStore):
         return self._filled[key]
 
     def rows(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> list[dict[str, Any]]:
+        self._refuse_ahead()
         with self.connection.database.cursor(row_factory=dict_row) as cursor:
             return cursor.execute(self.text(name, queue).encode(), params or {}).fetchall()
 
     def run(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> int:
+        self._refuse_ahead()
         return self.connection.database.execute(self.text(name, queue).encode(), params or {}).rowcount
 
     def run_many(self, name: str, params: Sequence[Mapping[str, Any]], queue: str = "") -> None:
@@ -248,6 +255,9 @@ class PostgresStore(SqlStore):
             replies = [wire.send(self.text(name, queue), params) for name, params, queue in asked]
             if along is not None:
                 self._sent = along, self._send_turn(wire, along, along.wants)
+                if self._ahead is not None:
+                    wire.send_off()
+                    self._compare(wire)
                 if not self.writes_more:
                     wire.send("commit")
         if along is not None and not self.writes_more:
@@ -409,6 +419,13 @@ class PostgresStore(SqlStore):
             return [self._add_one(jobs[0])]
         return super().add_batch(jobs)
 
+    def _alone(self, name: str, params: Mapping[str, Any], queue: str) -> Answer:
+        """One statement that is often asked, with little ado."""
+        if self.connection.pooled:
+            return self.connection.database.execute(self.text(name, queue).encode(), params)
+        with self.connection.wire.pipeline() as wire:
+            return wire.send(self.text(name, queue), params)
+
     def _add_one(self, new: NewJob) -> Job:
         names = (
             "queue",
@@ -425,7 +442,6 @@ class PostgresStore(SqlStore):
         )
         params = {name: getattr(new, name) for name in names}
         with self.lone():
-            database = self.connection.database
             told_at = monotonic()
             tell = told_at - self._told.get(new.queue, 0.0) >= TELL_EVERY  # leading edge; workers look again after it
             params |= {
@@ -434,7 +450,7 @@ class PostgresStore(SqlStore):
                 "now": self.given_now(),
             }
             try:
-                stored = database.execute(self.text("add_one", new.queue).encode(), params).fetchone()
+                stored = self._alone("add_one", params, new.queue).fetchone()
             except LOST as error:
                 self.connection.lost(error)
                 raise Unavailable(
@@ -619,7 +635,8 @@ class PostgresStore(SqlStore):
     def exchange_with_tasks(self, turn: Turn, tasks: Sequence[Done]) -> TurnAnswer:
         """In two round trips, if nothing else is to be done: the first begins the transaction, the second ends it."""
         if not (turn.notes or self.adaptive or self.connection.depth):
-            with suppress(psycopg.errors.DivisionByZero):  # the key of a new task is taken: that wants a second look
+            # The key of a new task is taken, or the run was touched by somebody else: that wants a second look.
+            with suppress(psycopg.errors.DivisionByZero, Mistaken):
                 return self._exchange_at_once(turn, tasks)
         return super().exchange_with_tasks(turn, tasks)
 
@@ -629,7 +646,54 @@ class PostgresStore(SqlStore):
             try:
                 return self.exchange_inside(turn, tasks)
             finally:
+                if self._ahead is not None:
+                    self._ahead = None
+                    self.connection.wire.abandon()
                 self._at_once, self._to_begin, self._along, self._sent = False, False, None, None
+
+    def _refuse_ahead(self) -> None:
+        """More has to be known than was thought."""
+        if self._ahead is not None:
+            raise Mistaken
+
+    def expect(self, job_id: int, expected: Expected) -> None:
+        self._expected[job_id] = expected
+        while len(self._expected) > MOST_EXPECTED:
+            with suppress(KeyError, StopIteration, RuntimeError):  # another pump does the same
+                del self._expected[next(iter(self._expected))]
+
+    def expected(self, done: Sequence[Done], rest: Turn) -> Expected | None:
+        found = self._expected.pop(done[0].call.id, None)
+        if len(done) > 1 or done[0].effects or not self._at_once or self.connection.pooled:
+            return None
+        self.go_along(rest)
+        return found if self._along is not None else None
+
+    def settle_ahead(self, by_queue: Mapping[str, Sequence[Done]], expected: Expected) -> None:
+        wire, now = self.connection.wire, self.given_now()
+        self._to_begin = False
+        wire.send("begin")
+        for queue, done in by_queue.items():
+            settled = wire.send(self.text("settle", queue), self._settle_params(queue, done, now))
+        looks = self.look_at(expected.head.id, expected.steps)
+        head, steps = (wire.send(self.text(name), params) for name, params in looks)
+        wire.send_off()
+        self._ahead = Ahead(expected, settled, head, steps)
+
+    def _compare(self, wire: Wire) -> None:
+        """`Mistaken` unless everything is as it was expected to be."""
+        assert self._ahead is not None
+        expected, settled, head, steps = structs.astuple(self._ahead)
+        self._ahead = None
+        if not wire.read(4):
+            return  # the end of the pipeline tells
+        rows = head.dicts()
+        if not (
+            (settled.fetchone() or (0,))[0] == 1
+            and rows
+            and expected.is_so(self._head(rows[0], expected.head.shape), self._by_name(steps.dicts()))
+        ):
+            raise Mistaken
 
     def go_along(self, turn: Turn) -> None:
         throttled = any(self.queue_row(want.queue).throttled for want in turn.wants)
@@ -874,6 +938,19 @@ class Sent(Struct, frozen=True):
     claims: list[tuple[Want, Reply]]
     looks: list[tuple[dict[str, Any], list[Reply]]]
     begun: dict[str, dict[str, Any]]  # by queue: behind which place its claim began
+
+
+class Ahead(Struct, frozen=True):
+    """An end of a task that was sent off before it was known what it finds, and the answers that will tell."""
+
+    expected: Expected
+    settled: Reply
+    head: Reply
+    steps: Reply
+
+
+class Mistaken(Exception):
+    """Something was not as expected; nothing was done."""
 
 
 class Frame(Struct, frozen=True):

@@ -347,14 +347,7 @@ CREATE TABLE holdfast__job (
     result text,
     error text DEFAULT 'NONE'::text NOT NULL,
     CONSTRAINT holdfast__job_throttle_factor_check CHECK ((throttle_factor >= (0)::double precision)),
-    CONSTRAINT law CHECK (
-CASE state
-    WHEN 'initial'::text THEN ((error = 'NONE'::text) AND (outcome IS NULL) AND (situation IS NULL) AND (attempt = 0))
-    WHEN 'running'::text THEN ((error = 'NONE'::text) AND (outcome IS NULL) AND (situation = ANY (ARRAY['held'::text, 'waiting'::text, 'loose'::text])) AND (attempt > 0))
-    WHEN 'error'::text THEN ((error <> 'NONE'::text) AND (outcome IS NULL) AND (situation IS NULL) AND (attempt > 0))
-    WHEN 'final'::text THEN ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'error'::text, 'aborted'::text])) AND ((outcome = 'success'::text) = (error = 'NONE'::text)) AND (situation IS NULL) AND (end_time IS NOT NULL) AND (attempt > 0))
-    ELSE false
-END)
+    CONSTRAINT law CHECK ((((outcome IS NULL) OR (end_time IS NOT NULL)) AND (concat_ws(' '::text, situation, (error = 'NONE'::text), state, (attempt > 0), outcome) = ANY (ARRAY['t initial f'::text, 'held t running t'::text, 'waiting t running t'::text, 'loose t running t'::text, 'f error t'::text, 't final t success'::text, 'f final t failed'::text, 'f final t error'::text, 'f final t aborted'::text]))))
 )
 PARTITION BY LIST (queue);
 
@@ -769,14 +762,7 @@ CREATE TABLE holdfast_work (
     result text,
     error text DEFAULT 'NONE'::text NOT NULL,
     CONSTRAINT holdfast__job_throttle_factor_check CHECK ((throttle_factor >= (0)::double precision)),
-    CONSTRAINT law CHECK (
-CASE state
-    WHEN 'initial'::text THEN ((error = 'NONE'::text) AND (outcome IS NULL) AND (situation IS NULL) AND (attempt = 0))
-    WHEN 'running'::text THEN ((error = 'NONE'::text) AND (outcome IS NULL) AND (situation = ANY (ARRAY['held'::text, 'waiting'::text, 'loose'::text])) AND (attempt > 0))
-    WHEN 'error'::text THEN ((error <> 'NONE'::text) AND (outcome IS NULL) AND (situation IS NULL) AND (attempt > 0))
-    WHEN 'final'::text THEN ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'error'::text, 'aborted'::text])) AND ((outcome = 'success'::text) = (error = 'NONE'::text)) AND (situation IS NULL) AND (end_time IS NOT NULL) AND (attempt > 0))
-    ELSE false
-END),
+    CONSTRAINT law CHECK ((((outcome IS NULL) OR (end_time IS NOT NULL)) AND (concat_ws(' '::text, situation, (error = 'NONE'::text), state, (attempt > 0), outcome) = ANY (ARRAY['t initial f'::text, 'held t running t'::text, 'waiting t running t'::text, 'loose t running t'::text, 'f error t'::text, 't final t success'::text, 'f final t failed'::text, 'f final t error'::text, 'f final t aborted'::text])))),
     CONSTRAINT queue_name CHECK ((queue = 'work'::text))
 )
 WITH (fillfactor='40', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
@@ -1002,7 +988,7 @@ ALTER INDEX holdfast__job_job_type_job_key_id_idx ATTACH PARTITION holdfast_work
 
 ALTER INDEX holdfast__job_run_job_type_id_idx ATTACH PARTITION holdfast_work_run_job_type_id_idx;
 
-CREATE TRIGGER key_free AFTER UPDATE ON holdfast__job FOR EACH ROW WHEN (((new.job_key IS NOT NULL) AND (new.state = 'final'::text) AND (old.state <> 'final'::text))) EXECUTE FUNCTION holdfast__key_free();
+CREATE TRIGGER key_free AFTER UPDATE OF outcome ON holdfast__job FOR EACH ROW WHEN (((new.job_key IS NOT NULL) AND (new.state = 'final'::text) AND (old.state <> 'final'::text))) EXECUTE FUNCTION holdfast__key_free();
 
 CREATE TRIGGER key_take AFTER INSERT ON holdfast__job FOR EACH ROW WHEN ((new.job_key IS NOT NULL)) EXECUTE FUNCTION holdfast__key_take();
 
@@ -1010,21 +996,13 @@ CREATE TRIGGER law_archive BEFORE UPDATE ON holdfast__archive FOR EACH ROW EXECU
 
 CREATE TRIGGER law_delete AFTER DELETE ON holdfast__job FOR EACH ROW WHEN ((old.state <> 'final'::text)) EXECUTE FUNCTION holdfast__job_refuse();
 
+CREATE TRIGGER law_identity AFTER UPDATE OF id, queue, create_time, job_type, job_key ON holdfast__job FOR EACH ROW WHEN ((((((new.id IS DISTINCT FROM old.id) OR (new.queue IS DISTINCT FROM old.queue)) OR (new.create_time IS DISTINCT FROM old.create_time)) OR (new.job_type IS DISTINCT FROM old.job_type)) OR (new.job_key IS DISTINCT FROM old.job_key))) EXECUTE FUNCTION holdfast__job_refuse();
+
 CREATE TRIGGER law_insert AFTER INSERT ON holdfast__job FOR EACH ROW WHEN ((new.state <> 'initial'::text)) EXECUTE FUNCTION holdfast__job_refuse();
 
 CREATE TRIGGER law_truncate BEFORE TRUNCATE ON holdfast_work FOR EACH STATEMENT EXECUTE FUNCTION holdfast__job_refuse();
 
-CREATE TRIGGER law_update AFTER UPDATE ON holdfast__job FOR EACH ROW WHEN ((NOT ((old.state <> 'final'::text) AND (new.id = old.id) AND (new.queue = old.queue) AND (new.create_time = old.create_time) AND (new.job_type = old.job_type) AND (NOT (new.job_key IS DISTINCT FROM old.job_key)) AND
-        CASE new.state
-            WHEN 'running'::text THEN (((new.attempt = (old.attempt + 1)) AND (new.situation = 'held'::text) AND ((old.state = ANY (ARRAY['initial'::text, 'error'::text])) OR (old.situation = 'loose'::text))) OR ((old.state = 'running'::text) AND (new.attempt = old.attempt) AND ((old.situation = 'held'::text) OR ((new.situation = 'loose'::text) OR (new.situation = old.situation)))))
-            WHEN 'error'::text THEN ((new.attempt = old.attempt) AND ((old.state = 'running'::text) OR ((old.state = 'error'::text) AND (new.error = old.error))))
-            WHEN 'final'::text THEN ((new.attempt = old.attempt) AND (old.state =
-            CASE new.outcome
-                WHEN 'success'::text THEN 'running'::text
-                ELSE 'error'::text
-            END))
-            ELSE ((old.state = 'initial'::text) AND (new.state = 'initial'::text))
-        END))) EXECUTE FUNCTION holdfast__job_refuse();
+CREATE TRIGGER law_update AFTER UPDATE ON holdfast__job FOR EACH ROW WHEN ((concat_ws(' '::text, old.state, old.situation, (new.attempt - old.attempt), (new.error = old.error), new.state, new.situation, new.outcome) <> ALL (ARRAY['initial 0 t initial'::text, 'initial 1 t running held'::text, 'error 1 f running held'::text, 'running loose 1 t running held'::text, 'running held 0 t running held'::text, 'running held 0 t running waiting'::text, 'running held 0 t running loose'::text, 'running waiting 0 t running waiting'::text, 'running waiting 0 t running loose'::text, 'running loose 0 t running loose'::text, 'running held 0 f error'::text, 'running waiting 0 f error'::text, 'running loose 0 f error'::text, 'error 0 t error'::text, 'running held 0 t final success'::text, 'running waiting 0 t final success'::text, 'running loose 0 t final success'::text, 'error 0 t final failed'::text, 'error 0 t final error'::text, 'error 0 t final aborted'::text, 'error 0 f final failed'::text, 'error 0 f final error'::text, 'error 0 f final aborted'::text]))) EXECUTE FUNCTION holdfast__job_refuse();
 
 ALTER TABLE ONLY holdfast__bucket
     ADD CONSTRAINT holdfast__bucket_queue_fkey FOREIGN KEY (queue) REFERENCES holdfast__queue(name);

@@ -7,6 +7,7 @@ and their answers are read when all have come.
 
 import re
 import select
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -73,6 +74,8 @@ class Wire:
         self._prepared: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
         self._count = 0
         self._collected: list[Collected] = []
+        self._unread: deque[Reply | None] = deque()  # None: to the preparing of a statement
+        self._error: psycopg.Error | None = None  # the first one of this pipeline
         self._poll = select.poll()
         self._poll.register(self._pgconn.socket)
 
@@ -84,19 +87,48 @@ class Wire:
     def pipeline(self) -> Iterator["Wire"]:
         """What is collected inside goes out at its end, and the first error of the server is raised there.
 
-        Until then the connection may be used for other things.
+        Until then the connection may be used for other things, unless something was sent off.
         """
-        self._collected = []
-        yield self
         try:
-            self._pgconn.enter_pipeline_mode()
-            error = self._exchanged()
-            self._pgconn.exit_pipeline_mode()
+            yield self
         except BaseException:
-            self._database.close()  # nobody knows what would come next on it
+            self.abandon()
             raise
+        with self._closed_by_trouble():
+            self._send_collected()
+            error = self._end()
         if error is not None:
             raise error
+
+    def send_off(self) -> None:
+        """What was collected goes out now, and the server begins with it. The rest of the pipeline may come later."""
+        with self._closed_by_trouble():
+            self._send_collected()
+            self._pgconn.send_flush_request()
+            self._pgconn.flush()
+
+    def read(self, count: int) -> bool:
+        """The answers to the first statements that were sent off; False if there was an error among them."""
+        with self._closed_by_trouble():
+            while self._unread and count:
+                count -= self._read_one()
+        return self._error is None
+
+    def abandon(self) -> None:
+        """Forget what was collected, and the answers to what was sent off."""
+        self._collected = []
+        if self._pgconn.pipeline_status:
+            with self._closed_by_trouble():
+                self._end()
+
+    @contextmanager
+    def _closed_by_trouble(self) -> Iterator[None]:
+        """Nobody knows what would come next on the connection."""
+        try:
+            yield
+        except BaseException:
+            self._database.close()
+            raise
 
     def send(self, text: str, params: Mapping[str, Any] | None = None) -> Reply:
         statement = numbered(text)
@@ -107,38 +139,45 @@ class Wire:
         self._collected.append(Collected(statement.text, dumped, types, formats, reply))
         return reply
 
-    def _exchanged(self) -> psycopg.Error | None:
-        """Send what was collected, and give every reply its result; the first error."""
-        replies: list[Reply | None] = []  # None: to the preparing of a statement
+    def _send_collected(self) -> None:
+        if not self._pgconn.pipeline_status:
+            self._pgconn.enter_pipeline_mode()
+            self._unread, self._error = deque(), None
         for each in self._collected:
             if self._database.prepare_threshold is None:
                 self._pgconn.send_query_params(each.text, each.values, each.types, each.formats, Format.BINARY)
             else:
-                name = self._prepared.get((each.text, each.types)) or self._prepare(each, replies)
+                name = self._prepared.get((each.text, each.types)) or self._prepare(each)
                 self._pgconn.send_query_prepared(name, each.values, each.formats, Format.BINARY)
-            replies.append(each.reply)
-        self._pgconn.pipeline_sync()
-        error: psycopg.Error | None = None
-        for reply in replies:
-            result = self._next_result()
-            if result.status not in FINE:
-                error = error or self._error(result)
-            elif reply is not None:
-                reply.result = result
-        self._next_result()  # of the sync
-        if error is not None:
-            self.forget()  # what was to be prepared after it was not
-        return error
+            self._unread.append(each.reply)
+        self._collected = []
 
-    def _prepare(self, statement: "Collected", replies: list[Reply | None]) -> bytes:
+    def _end(self) -> psycopg.Error | None:
+        """Give every reply its result; the first error."""
+        self._pgconn.pipeline_sync()
+        while self._unread:
+            self._read_one()
+        self._next_result()  # of the sync
+        self._pgconn.exit_pipeline_mode()
+        if self._error is not None:
+            self.forget()  # what was to be prepared after it was not
+        return self._error
+
+    def _read_one(self) -> int:
+        """How many replies it was for: the preparing of a statement has none."""
+        reply, result = self._unread.popleft(), self._next_result()
+        if result.status not in FINE:
+            self._error = self._error or psycopg.errors.error_from_result(result, self._database.info.encoding)
+        elif reply is not None:
+            reply.result = result
+        return reply is not None
+
+    def _prepare(self, statement: "Collected") -> bytes:
         self._count += 1
         name = self._prepared[statement.text, statement.types] = f"holdfast_{self._count}".encode()
         self._pgconn.send_prepare(name, statement.text, statement.types)
-        replies.append(None)
+        self._unread.append(None)
         return name
-
-    def _error(self, result: PGresult) -> psycopg.Error:
-        return psycopg.errors.error_from_result(result, self._database.info.encoding)
 
     def _next_result(self) -> PGresult:
         while True:

@@ -77,13 +77,10 @@ create table {job} (
   worker bigint,
   result text,
   error text not null default 'NONE',
-  constraint law check (case state
-    when 'initial' then error = 'NONE' and outcome is null and situation is null and attempt = 0
-    when 'running' then error = 'NONE' and outcome is null and situation in ('held', 'waiting', 'loose') and attempt > 0
-    when 'error' then error <> 'NONE' and outcome is null and situation is null and attempt > 0
-    when 'final' then outcome in ('success', 'failed', 'error', 'aborted') and (outcome = 'success') = (error = 'NONE') and situation is null
-      and end_time is not null and attempt > 0
-    else false end)
+  -- PostgreSQL reads the conditions of the law anew for every statement, so they are short: lists of what may be.
+  constraint law check ((outcome is null or end_time is not null) and concat_ws(' ', situation, error = 'NONE', state, attempt > 0, outcome) in (
+    't initial f', 'held t running t', 'waiting t running t', 'loose t running t', 'f error t',
+    't final t success', 'f final t failed', 'f final t error', 'f final t aborted'))
 ) partition by list (queue);
 
 create function {job_refuse}() returns trigger language plpgsql as $$
@@ -101,15 +98,20 @@ begin
 end $$;
 
 -- AFTER with WHEN: a legal write never enters PL/pgSQL, and no tuple is locked first as a BEFORE trigger would.
-create trigger law_update after update on {job} for each row when (not (
-  old.state <> 'final' and new.id = old.id and new.queue = old.queue and new.create_time = old.create_time and new.job_type = old.job_type
-  and new.job_key is not distinct from old.job_key
-  and case new.state
-    when 'running' then (new.attempt = old.attempt + 1 and new.situation = 'held' and (old.state in ('initial', 'error') or old.situation = 'loose'))
-      or (old.state = 'running' and new.attempt = old.attempt and (old.situation = 'held' or new.situation in ('loose', old.situation)))
-    when 'error' then new.attempt = old.attempt and (old.state = 'running' or (old.state = 'error' and new.error = old.error))
-    when 'final' then new.attempt = old.attempt and old.state = case new.outcome when 'success' then 'running' else 'error' end
-    else old.state = 'initial' and new.state = 'initial' end)) execute function {job_refuse}();
+create trigger law_update after update on {job} for each row
+  when (concat_ws(' ', old.state, old.situation, new.attempt - old.attempt, new.error = old.error, new.state, new.situation, new.outcome) not in (
+    'initial 0 t initial', 'initial 1 t running held', 'error 1 f running held', 'running loose 1 t running held',
+    'running held 0 t running held', 'running held 0 t running waiting', 'running held 0 t running loose',
+    'running waiting 0 t running waiting', 'running waiting 0 t running loose', 'running loose 0 t running loose',
+    'running held 0 f error', 'running waiting 0 f error', 'running loose 0 f error', 'error 0 t error',
+    'running held 0 t final success', 'running waiting 0 t final success', 'running loose 0 t final success',
+    'error 0 t final failed', 'error 0 t final error', 'error 0 t final aborted',
+    'error 0 f final failed', 'error 0 f final error', 'error 0 f final aborted'))
+  execute function {job_refuse}();
+
+create trigger law_identity after update of id, queue, create_time, job_type, job_key on {job} for each row
+  when ((new.id, new.queue, new.create_time, new.job_type, new.job_key) is distinct from (old.id, old.queue, old.create_time, old.job_type, old.job_key))
+  execute function {job_refuse}();
 
 create trigger law_insert after insert on {job} for each row when (new.state <> 'initial') execute function {job_refuse}();
 
@@ -144,7 +146,7 @@ begin
   return null;
 end $$;
 
-create trigger key_free after update on {job} for each row
+create trigger key_free after update of outcome on {job} for each row
   when (new.job_key is not null and new.state = 'final' and old.state <> 'final') execute function {key_free}();
 
 -- Due jobs in claim order. major, minor: priority, time; or time, priority on a queue with order="schedule".

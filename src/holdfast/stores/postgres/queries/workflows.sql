@@ -65,7 +65,8 @@ from {step} s where s.run = :run and s.name = any(:names::text[]);
 
 -- name: put_step
 update {step} set state = :state, partition = :partition, created = :created, undone = :undone, succeeded = :succeeded, failed = :failed, errors = :errors,
-  all_created = :all_created, start_time = coalesce(start_time, :start_time), end_time = :end_time
+  all_created = :all_created, start_time = coalesce(start_time, case when :began then coalesce(:now::timestamptz, statement_timestamp()) end),
+  end_time = case when :done then coalesce(:now::timestamptz, statement_timestamp()) end
 where run = :run and name = :name;
 
 -- name: put_items
@@ -74,8 +75,8 @@ update {step} set items_job = :items_job, cursor = :cursor where run = :run and 
 
 -- name: put_run
 update {run} set state = :state, progress = :progress, phase = :phase, phase_undone = :phase_undone, phase_erred = :phase_erred, undone = :undone,
-  started = :started, failed = :failed, erred = :erred, published = :published, publication = :publication, aborted = :aborted, end_time = :end_time,
-  update_time = :now where id = :id;
+  started = :started, failed = :failed, erred = :erred, published = :published, publication = :publication, aborted = :aborted,
+  end_time = case when :done then coalesce(:now::timestamptz, statement_timestamp()) end, update_time = coalesce(:now::timestamptz, statement_timestamp()) where id = :id;
 
 -- name: add_publication
 insert into {publication} (run, number, params) values (:run, :number, :params);

@@ -1,0 +1,156 @@
+"""F6, F11: the end of a lone task is worked out before it is known what it finds; it counts only if all was as expected.
+
+That is PostgreSQL's way; what is asserted holds on both stores.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from holdfast import App
+from holdfast.clock import Clock
+from holdfast.compose import Workflow
+from holdfast.stores.contract import Claimed, Done, Want
+from holdfast.stores.postgres.jobs import Mistaken, PostgresStore
+from tests.by_hand import WorkerByHand
+
+Make = Callable[..., App]
+
+
+class Chain:
+    """A run whose first task has ended, and whose second was made and claimed with it."""
+
+    def __init__(self, own: App, **last: Any) -> None:
+        workflow = own.workflow("w", params={"n": 0})
+        for name, after in (("one", []), ("two", ["one"]), ("three", ["two"])):
+            workflow.step(name=name, after=after, **(last if name == "three" else {}))(lambda task: None)
+        self.own, self.run = own, workflow.submit("t")
+        self.worker = WorkerByHand(own.store, ("w.one", "w.two", "w.three", "w.more"), ("workflows",))
+        self.first = self.worker.claim_one("workflows")
+        (self.second,) = self.end(self.first)
+
+    def end(self, call: Claimed, result: str | None = None, effects: str | None = None) -> list[Claimed]:
+        """Plain success, and what was claimed with it."""
+        done = [Done(call, 1.0, result, effects)]
+        answer = self.worker.turn(done=done, ended_leases=[call.lease], wants=[Want("workflows", 10)])
+        self.stale = answer.stale
+        return list(answer.claimed)
+
+    def states(self) -> list[str]:
+        return [step.state.value for step in self.run.refresh().steps.values()]
+
+
+class Ways(list[str]):
+    """What the store did: worked ahead, or had to look after all."""
+
+
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
+    found = Ways()
+
+    def noted(owner: type, name: str, word: str) -> None:
+        was = getattr(owner, name)
+
+        def called(self: Any, *args: Any) -> Any:
+            found.append(word)
+            return was(self, *args)
+
+        monkeypatch.setattr(owner, name, called)
+
+    noted(Mistaken, "__init__", "mistaken")
+    noted(PostgresStore, "settle_ahead", "ahead")
+    noted(PostgresStore, "settle_and_look", "looked")
+    return found
+
+
+@pytest.fixture
+def on_postgres(app: Make) -> bool:
+    own = app()
+    return isinstance(own.store, PostgresStore)
+
+
+def test_a_chain_is_worked_ahead(app: Make, ways: Ways, on_postgres: bool) -> None:
+    chain = Chain(app())
+    (third,) = chain.end(chain.second)
+    assert chain.end(third) == []
+    assert (chain.states(), chain.run.refresh().state.value) == (["SUCCESS"] * 3, "SUCCESS")
+    assert ways == (["looked", "ahead", "ahead"] if on_postgres else [])
+
+
+def touched_by(action: str, chain: Chain) -> None:
+    if action == "hold":
+        chain.own.hold("create", workflow="w")
+    elif action == "abort":
+        chain.run.abort()
+    else:
+        chain.worker.hand_back(chain.second)
+
+
+@pytest.mark.parametrize(
+    ("action", "stale", "states"),
+    [
+        ("hold", 0, ["SUCCESS", "SUCCESS", "START"]),
+        ("abort", 0, ["SUCCESS", "ERROR", "SKIP_BY_ERROR"]),
+        ("hand back", 1, ["SUCCESS", "READY", "DORMANT"]),
+    ],
+)
+def test_what_somebody_else_did_meanwhile_counts(
+    app: Make, ways: Ways, on_postgres: bool, action: str, stale: int, states: list[str]
+) -> None:
+    chain = Chain(app())
+    touched_by(action, chain)
+    claimed = chain.end(chain.second)
+    assert (chain.stale, chain.states()) == (stale, states)
+    assert [call.id for call in claimed] == ([chain.second.id] if stale else [])
+    assert ways == (["looked", "ahead", "mistaken", "looked"] if on_postgres else [])
+
+
+def diamond(workflow: Workflow) -> None:
+    for name, after in (
+        ("one", []),
+        ("left", ["one"]),
+        ("right", ["one"]),
+        ("join", ["left", "right"]),
+        ("last", ["join"]),
+    ):
+        workflow.step(name=name, after=after)(lambda task: None)
+
+
+def phases(workflow: Workflow) -> None:
+    for name, after, phase in (("one", [], 0), ("two", ["one"], 0), ("third", [], 1), ("fourth", ["third"], 1)):
+        workflow.step(name=name, after=after, phase=phase)(lambda task: None)
+
+
+def shards(workflow: Workflow) -> None:
+    for name, after, count in (("one", [], 1), ("two", ["one"], 1), ("many", ["two"], 30), ("last", ["many"], 1)):
+        workflow.step(name=name, after=after, shards=count, max_undone=10)(lambda task: None)
+
+
+def items(workflow: Workflow) -> None:
+    def numbers(task: Any, cursor: int | None) -> Iterator[tuple[int, int]]:
+        for number in range(0 if cursor is None else cursor + 1, 30):
+            yield number, number
+
+    for name, after in (("one", []), ("two", ["one"])):
+        workflow.step(name=name, after=after)(lambda task: None)
+    workflow.step(name="each", after=["two"], items=numbers, max_undone=10)(lambda task: None)
+    workflow.step(name="last", after=["each"])(lambda task: None)
+
+
+def effects(workflow: Workflow) -> None:
+    workflow.step(name="one")(lambda task: None)
+    workflow.step(name="two", after=["one"])(lambda task: task.publish(n=1))
+    workflow.step(name="three", after=["two"])(lambda task: task.repartition("four", shards=5))
+    workflow.step(name="four", after=["three"])(lambda task: None)
+    workflow.step(name="five", after=["four"])(lambda task: None)
+
+
+@pytest.mark.parametrize("shape", [diamond, phases, shards, items, effects])
+def test_nothing_is_expected_that_does_not_come(app: Make, ways: Ways, shape: Callable[[Workflow], None]) -> None:
+    own = app(clock=Clock())
+    workflow = own.workflow("w")
+    shape(workflow)
+    with own.worker():
+        assert workflow.submit("t").wait(60).state == "SUCCESS"
+    assert "mistaken" not in ways
