@@ -27,7 +27,7 @@ tour: $(READY)  ## a tour in the terminal: jobs that succeed, are retried, fail,
 	$(BIN)/python examples/tour.py $(ARGS)
 
 test: $(READY)  ## all tests, on both stores (PROCESSES=4, ARGS="-k abort")
-	$(BIN)/python -m pytest -q -n $(PROCESSES) $(ARGS)
+	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal $(ARGS)
 
 faults: $(READY)  ## fault tests at their full size, one at a time, on both stores, and docs/fault-report.md; takes most of an hour
 	$(BIN)/python -m pytest -q -m "faults or fault" --fault-report docs/fault-report.md $(ARGS)

@@ -1,6 +1,7 @@
 """What every test of the stores stands on: both databases, a clock that is moved by hand, and Apps that are closed again.
 
 - `url` runs a test once on SQLite (a file of its own) and once on PostgreSQL (a database per test process).
+- Their files are kept in memory where there is room for them; of tests that pass nothing is left.
 - `instance` is a name that no other test uses, which is cheaper than a database for each test.
 """
 
@@ -18,6 +19,7 @@ from holdfast.clock import MovableClock
 from holdfast.stores.contract import QueueDeclared, Store, TypeRow
 from holdfast.stores.open import open_store
 from holdfast.testing import Rehearsal
+from tests import in_memory
 from tests.postgres_on_demand import Guard, server_in
 from tests.postgres_server import Server
 from tests.raw_sql import RawSql
@@ -28,9 +30,11 @@ FOLDER = "holdfast_postgres"
 names = ("t" + "".join(letters) for letters in itertools.product(string.ascii_lowercase, repeat=4))
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest decides where `tmp_path` is
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "broken_on_purpose: leaves a database behind that breaks the invariants")
     if not hasattr(config, "workerinput") and not config.option.collectonly:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(in_memory.folder()))
         config.stash[GUARD] = Guard()
 
 

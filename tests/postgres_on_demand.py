@@ -15,6 +15,7 @@ import threading
 import time
 from pathlib import Path
 
+from tests import in_memory
 from tests.postgres_server import Server
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,7 +28,7 @@ class Guard:
     """The controlling process's end of it."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir=in_memory.folder()))
         command = [sys.executable, "-m", "tests.postgres_on_demand", str(self.folder)]
         # A session of its own: an interrupt is for the tests, the guard ends when they have.
         self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, start_new_session=True)
@@ -48,6 +49,11 @@ def server_in(folder: Path) -> Server:
             raise RuntimeError(f"PostgreSQL did not start: {(folder / 'failed').read_text()}")
         time.sleep(0.01)
     return Server(folder / "server", SETTINGS)
+
+
+def own_server(*settings: str) -> Server:
+    """For a test that maltreats it; the test starts and removes it."""
+    return Server(Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir=in_memory.folder())), settings)
 
 
 def guard(folder: Path) -> None:

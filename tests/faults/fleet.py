@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from holdfast import App, Fixed, current_job
 from holdfast.routines import RoutineTurn
@@ -145,7 +146,7 @@ def worker(url: str, tmp_path: Path, **settings: object) -> Iterator[Worker]:
             started.process.wait(30)
 
 
-def until(condition: Callable[[], object], timeout: float = 60, what: str = "") -> object:
+def until(condition: Callable[[], Any], timeout: float = 60, what: str = "") -> Any:
     """Wait for something to become true; fails the test if it does not."""
     ends = time.monotonic() + timeout
     while time.monotonic() < ends:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults.fleet import Worker, make_app, until
-from tests.faults.results import Fault
+from tests.faults.results import Fault, sizes
 from tests.raw_sql import RawSql
 
-JOBS, WORKERS, KILLS = 20_000, 4, 8
+WORKERS = 4
 FACTORS = (0, 0.1, 0.25, 0.3, 1, 1, 1.5, 2, 3.7, 6)
 LIMITS = (40, 100)
 IN_USE = "situation in ('held', 'waiting')"
@@ -42,9 +42,11 @@ def bear_witness(sql: RawSql) -> None:
 
 @pytest.mark.fault(10, "kill -9 of workers, limits changed under load")
 @pytest.mark.claim("W3", "R1")
+@pytest.mark.parametrize("size", sizes((4_000, 4), (20_000, 8)))
 def test_no_claim_lifts_a_queue_above_its_limit_whoever_is_killed(
-    url: str, instance: str, tmp_path: Path, fault: Fault
+    url: str, instance: str, tmp_path: Path, fault: Fault, size: tuple[int, int]
 ) -> None:
+    jobs, kills = size
     luck = fault.luck(20261115)
     with make_app(url, instance) as app:
         app.limit("work", LIMITS[-1])
@@ -54,19 +56,20 @@ def test_no_claim_lifts_a_queue_above_its_limit_whoever_is_killed(
                 nap.using(throttle_factor=luck.choice(FACTORS), priority=luck.randrange(3)).new(
                     seconds=luck.choice((0, 0, 0.01))
                 )
-                for _ in range(JOBS)
+                for _ in range(jobs)
             ]
         )
         sql = RawSql(url, instance)
         bear_witness(sql)
         fleet = [Worker(url, tmp_path / "worker.log", name=instance, concurrency=60) for _ in range(WORKERS)]
         try:
-            for stage in sorted(luck.sample(range(JOBS // 20, JOBS - JOBS // 10), KILLS)):
+            for number in range(kills):
+                stage = (number + 1) * jobs // (kills + 1)
                 until(lambda stage=stage: started(sql) >= stage, what=f"{stage} jobs have started")
-                victim = luck.randrange(WORKERS)
-                fleet[victim].kill()
-                fleet[victim] = Worker(url, tmp_path / "worker.log", name=instance, concurrency=60)
-                app.limit("work", luck.choice(LIMITS))
+                victim = luck.choice(until(lambda: busy(sql, fleet), what="somebody has a job in hand"))
+                victim.kill()
+                fleet[fleet.index(victim)] = Worker(url, tmp_path / "worker.log", name=instance, concurrency=60)
+                app.limit("work", LIMITS[number % 2])
                 fault.injected("kill -9 of a worker and another limit")
             until(
                 lambda: not sql("select 1 from {queue:work} where state <> 'final' limit 1"), what="all jobs are final"
@@ -81,11 +84,11 @@ def test_no_claim_lifts_a_queue_above_its_limit_whoever_is_killed(
         sql.close()
     above = [row for row in records if row["taken"] and row["used"] > row["throttle_limit"] * (1 + 1e-9)]
     assert above == []
-    assert ends == [{"outcome": "success", "count": JOBS}]
+    assert ends == [{"outcome": "success", "count": jobs}]
     assert lost > 0, "nobody was killed with a job in hand"
     full = {limit: max(row["used"] for row in records if row["throttle_limit"] == limit) for limit in LIMITS}
     assert all(full[limit] > limit - 1 for limit in LIMITS), f"the limits were never reached: {full}"
-    fault.measured(jobs=JOBS, claims_seen=len(records), twice=int(lost))
+    fault.measured(jobs=jobs, claims_seen=len(records), twice=int(lost))
     fault.check(url, instance)
 
 
@@ -93,3 +96,8 @@ def started(sql: RawSql) -> int:
     """Attempts that were claimed one by one: each has had a lease of its own."""
     last: int = sql.value("select coalesce(max(id), 0) as last from {lease}")
     return last
+
+
+def busy(sql: RawSql, fleet: list[Worker]) -> list[Worker]:
+    held = sql("select pid from {worker} where gone is null and id in (select worker from {lease})")
+    return [worker for worker in fleet if {"pid": worker.process.pid} in held]

@@ -9,13 +9,14 @@ import pytest
 
 from holdfast import App, Unavailable
 from tests.faults.fleet import make_app, until, worker
+from tests.postgres_on_demand import own_server
 from tests.postgres_server import Server
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     """A PostgreSQL of its own, because these tests stop it."""
-    server = Server()
+    server = own_server()
     server.start()
     yield server
     server.remove()

@@ -15,6 +15,7 @@ from tests.faults.load import Load, load
 from tests.faults.proxy import Proxy
 from tests.faults.results import Fault, sizes
 from tests.pgbouncer import Bouncer
+from tests.postgres_on_demand import own_server
 from tests.postgres_server import Server
 
 SOON = 5.0  # seconds in which the full rate is to be back, on a machine that does nothing else
@@ -27,7 +28,7 @@ CONNECTIONS = 40
 @pytest.fixture
 def server() -> Iterator[Server]:
     """A PostgreSQL of its own, because these tests maltreat it."""
-    server = Server(settings=(*QUICK, f"max_connections={CONNECTIONS}"))
+    server = own_server(*QUICK, f"max_connections={CONNECTIONS}")
     server.start()
     yield server
     server.remove()
@@ -94,7 +95,7 @@ def test_sessions_that_are_ended_at_random_cost_nothing(
 @contextmanager
 def replicated() -> Iterator[tuple[Server, Server]]:
     """A primary whose commits wait for its replica."""
-    primary, replica = Server(settings=QUICK), Server(settings=QUICK)
+    primary, replica = own_server(*QUICK), own_server(*QUICK)
     primary.start()
     try:
         primary.create("load")

@@ -1,6 +1,8 @@
 """Placement in the stores: what is left to others is claimed late and in order, and rules about duties are kept."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
 
 import pytest
 
@@ -8,6 +10,8 @@ from holdfast import App, NotFound
 from holdfast.clock import MovableClock
 from holdfast.jobs.placement import DUTIES, DutyRule
 from holdfast.stores.contract import Store
+from holdfast.worker.settings import WorkerSettings
+from holdfast.worker.sweeper import Sweeper
 from tests.by_hand import WorkerByHand, add, declare
 from tests.raw_sql import RawSql
 
@@ -17,6 +21,26 @@ LATE = (("send", 5.0),)
 
 def ids(worker: WorkerByHand, room: int = 10) -> list[int]:
     return [call.id for call in worker.claim(room)]
+
+
+def coming(store: Store, how: str) -> Callable[[], WorkerByHand]:
+    """How a worker comes that takes jobs; the same one if it is asked again."""
+    waiting = [] if how == "joins" else [WorkerByHand(store)]
+    for worker in waiting:
+        store.set_duties(worker.id, ("sweep",))
+
+    @cache
+    def come() -> WorkerByHand:
+        worker = waiting[0] if waiting else WorkerByHand(store)
+        if waiting:
+            store.set_duties(worker.id, DUTIES)
+        return worker
+
+    return come
+
+
+def sweeping(store: Store, clock: MovableClock) -> Sweeper:
+    return Sweeper(store.another(), WorkerSettings(), clock, lambda: 0, lambda: 0, list, (), lambda: None)
 
 
 @pytest.fixture(params=["open", "throttled"])
@@ -119,6 +143,45 @@ class TestDuties:
         assert ids(worker) == []
         store.set_duties(worker.id, DUTIES)
         assert ids(worker) == [job.id]
+
+    @pytest.mark.parametrize("how", ["joins", "is switched on"])
+    def test_who_comes_while_a_sweeper_puts_jobs_aside_gets_them(
+        self, store: Store, clock: MovableClock, monkeypatch: pytest.MonkeyPatch, how: str
+    ) -> None:
+        job, come = add(store), coming(store, how)
+        aside = sweeping(store, clock)
+        seen = aside.store.park
+
+        def park(handled: Sequence[str]) -> int:
+            monkeypatch.undo()  # nobody was there when the sweeper looked
+            come()
+            return seen(handled)
+
+        monkeypatch.setattr(aside.store, "park", park)
+        aside.park()
+        aside.close()
+        assert [call.id for call in come().claim()] == [job.id]
+
+    @pytest.mark.parametrize("how", ["joins", "is switched on"])
+    def test_who_comes_is_seen_by_sweepers_before_it_looks_for_what_was_put_aside(
+        self, url: str, store: Any, clock: MovableClock, monkeypatch: pytest.MonkeyPatch, how: str
+    ) -> None:
+        if url.startswith("sqlite"):
+            pytest.skip("one writes at a time there")
+        job, come = add(store), coming(store, how)
+        aside = sweeping(store, clock)
+        types = store.tripped_types
+
+        def tripped() -> set[str]:
+            monkeypatch.undo()  # it has looked, and has not committed
+            aside.park()
+            found: set[str] = types()
+            return found
+
+        monkeypatch.setattr(store, "tripped_types", tripped)
+        worker = come()
+        aside.close()
+        assert [call.id for call in worker.claim()] == [job.id]
 
     def test_nothing_is_reserved_for_a_worker_that_takes_no_jobs(self, store: Store) -> None:
         store.limit("mail", 2, "test")

@@ -63,7 +63,7 @@ class TestPreferences:
 
     def test_when_the_one_with_the_label_leaves_others_take_over(self, app: Make) -> None:
         holdfast = studio(app)
-        with holdfast.worker(name="cpu") as cpu:
+        with holdfast.worker(name="cpu", poll=LONG) as cpu:
             with holdfast.worker(labels=["gpu"], name="gpu"):
                 until(lambda: asks_late(cpu), what="the other leaves them")
             assert holdfast.enqueue("work", "paint", {"number": 1}).wait(60).outcome == "success"

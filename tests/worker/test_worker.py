@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast import GIVE_UP, App, Failed, Fixed, HoldfastError, NoDelay, Retry, Snooze, current_job
+from holdfast.worker import worker as worker_module
 from holdfast.worker.worker import Worker
 from tests.faults.fleet import until
 
@@ -358,6 +359,48 @@ def test_a_second_stop_ends_the_grace_period(app: App) -> None:
     stopping.join(30)
     assert time.monotonic() - began < 30
     assert (job.refresh().state, job.refresh().situation) == ("running", "loose")
+
+
+@pytest.mark.claim("C5")
+def test_everybody_sees_at_once_that_a_worker_is_stopping(url: str, instance: str) -> None:
+    with App(url, name=instance, heartbeat=600, lost_after=3600) as app:
+        job = job_type(app, wait_for_ever("loop"), name="endless").enqueue()
+        worker = app.worker(grace=600)
+        worker.start()
+        until(lambda: job.refresh().state == "running")
+        stopping = threading.Thread(target=worker.stop)
+        stopping.start()
+        until(lambda: app.workers()[0].stopping, what="it tells")
+        worker.stop(hurry=True)
+        stopping.join(60)
+
+
+@pytest.mark.claim("C5")
+def test_what_would_begin_just_when_the_handlers_are_ended_is_handed_back_too(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "LONG_IN_BACKLOG", 1e9)  # so that it does not come back before
+    began, go_on, told = threading.Event(), threading.Event(), threading.Event()
+
+    async def endless(first: bool) -> None:
+        if first:
+            began.set()
+            go_on.wait(60)  # the loop stands still, and the other one waits behind it
+        await asyncio.Event().wait()
+
+    jobs = job_type(app, endless).enqueue_many([{"first": True}, {"first": False}])
+    worker = app.worker(grace=60)
+    worker.start()
+    until(began.is_set)
+    until(lambda: worker.hand.count == 2)
+    stop = (worker.loop._stop_all, told)  # what `stop` asks of the loop, which finds it before the next handler
+    worker.loop._loop.call_soon_threadsafe(*stop)
+    go_on.set()
+    until(told.is_set)
+    worker.stop(hurry=True)
+
+    found = [job.refresh() for job in jobs]
+    assert [(job.state, job.situation, job.failures) for job in found] == [("running", "loose", 0)] * 2
 
 
 @pytest.mark.claim("C2")

@@ -113,6 +113,7 @@ class TestPick:
         self, app: Make, sql: RawSql, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(Hand, "_target", lambda hand: 10)
+        monkeypatch.setattr(worker_module, "LONG_IN_BACKLOG", 1e9)  # so that nothing comes back for another reason
         own, begun, go_on = app(clock=Clock()), list[str](), threading.Event()
         own.queue("workflows").job(name="w.plain")(lambda: begun.append("plain"))
 

@@ -6,7 +6,7 @@ The verbs are written in a chain of classes, a file for each kind, each knowing 
 its connection, its form of times and lists, and the two verbs that every job passes (`insert`, `exchange`), each written for its own speed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from holdfast.errors import NotFound
@@ -33,17 +33,24 @@ class SqlStore(Admitting):
     """One connection to one instance; see `contract.Store` for the promises."""
 
     def join(self, worker: WorkerJoin) -> int:
-        """A new identity, never used before."""
+        """A new identity, never used before. Jobs that had nobody to run them stand in line again."""
         params: dict[str, Any] = {name: getattr(worker, name) for name in WorkerJoin.__struct_fields__}
         for name in ("queues", "types", "labels", "duties"):
             params[name] = encode_json(params[name]).decode()
         with self.work():
-            row = self.rows("join", {**params, "now": self.time(self.now())})[0]
+            found: int = self.rows("join", {**params, "now": self.time(self.now())})[0]["id"]
+        self._bring_back(worker.types)
+        return found
+
+    def _bring_back(self, types: Collection[str]) -> None:
+        """To the line, what a sweeper put aside because nobody handled its type.
+
+        Apart from what makes the worker known: a sweeper that did not see it then has put aside already, and we find it.
+        """
+        with self.work():
             parked = {each["job_type"] for each in self.rows("parked_types")}
-            for job_type in sorted(parked & set(worker.types) - self.tripped_types()):
+            for job_type in sorted(parked & set(types) - self.tripped_types()):
                 self._unpark(job_type)
-            found: int = row["id"]
-            return found
 
     def pulse(self) -> Pulse:
         """One question that saves a sweeper many."""
@@ -80,12 +87,8 @@ class SqlStore(Admitting):
         """What a worker does from now on. Jobs that had nobody else to run them stand in line again."""
         with self.work():
             self.run("set_duties", {"id": worker, "duties": encode_json(tuple(duties)).decode()})
-            if "run" in duties:
-                types = {
-                    name for row in self.rows("workers") if row["id"] == worker for name in decode_words(row["types"])
-                }
-                for job_type in sorted(types - self.tripped_types()):
-                    self._unpark(job_type)
+        if "run" in duties:
+            self._bring_back([name for row in self.workers() if row.id == worker for name in row.types])
 
     def duty_rules(self) -> Sequence[DutyRule]:
         """The switches of duties, oldest first. In an instance that moves away workers have none."""

@@ -26,6 +26,7 @@ class LoopRunner(Runner):
         self.live: dict[asyncio.Task[None], Claimed] = {}  # begun and suspended: two attempts of a job may be here
         self._now = self.clock.monotonic
         self._stepper: asyncio.Task[None] | None = None
+        self._stopping = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         ready = threading.Event()
@@ -48,7 +49,7 @@ class LoopRunner(Runner):
         self._loop.call_soon_threadsafe(self._step_on)
 
     def _step_on(self) -> None:
-        if self.backlog and self._stepper is None and len(self.live) < self.concurrency:
+        if self.backlog and self._stepper is None and not self._stopping and len(self.live) < self.concurrency:
             self._stepper = self._loop.create_task(Steps(self), name="holdfast-step", context=self._context)
             self._stepper.add_done_callback(self._stepped)
 
@@ -62,7 +63,7 @@ class LoopRunner(Runner):
         """Call handlers one after the other until one suspends; None if none of the backlog did."""
         backlog, finished, clock = self.backlog, self.finished, self._now
         now = clock()
-        while backlog:
+        while backlog and not self._stopping:
             try:
                 call = backlog.popleft()
             except IndexError:
@@ -162,6 +163,7 @@ class LoopRunner(Runner):
         self._thread.join(2.0)
 
     def _stop_all(self, done: threading.Event) -> None:
+        self._stopping = True  # what has not begun does not begin now
         tasks = list(self.live)
         for task, call in self.live.items():
             call.why = call.why or "stopping"
@@ -174,7 +176,7 @@ class LoopRunner(Runner):
                 self._give_up(call)
             done.set()
 
-        self._stepper = self._loop.create_task(wait())
+        self._last = self._loop.create_task(wait())
 
 
 Begun = tuple[Claimed, contextvars.Context, Coroutine[Any, Any, Any], Any]  # and what it waits for

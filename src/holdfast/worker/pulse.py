@@ -38,7 +38,7 @@ class Pulse(threading.Thread):
         self._beat_at = 0.0
 
     def beat_now(self) -> None:
-        """Do not wait for the next beat: we may have been called lost."""
+        """Do not wait for the next beat: there is something to hear or to tell."""
         self._beat_at = 0.0
         self.wake.set()
 

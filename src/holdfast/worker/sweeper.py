@@ -200,11 +200,17 @@ class Sweeper(threading.Thread):
                 return
 
     def park(self) -> None:
-        handled = {job_type for row in self.store.workers() if "run" in row.duties for job_type in row.types}
+        handled = self._handled()
         moved = self.store.park(sorted(handled))
+        now_handled = self._handled() if moved else handled
+        if not now_handled <= handled:  # who came meanwhile found nothing put aside yet
+            moved += self.store.park(sorted(now_handled))
         self._say(moved, "Jobs that left the line because no worker handles their type, or came back to it")
         if moved >= MANY:
             self._next["park"] = 0.0  # there may be more
+
+    def _handled(self) -> set[str]:
+        return {job_type for row in self.store.workers() if "run" in row.duties for job_type in row.types}
 
     def restore(self) -> None:
         self._restored_claims = self._claims()

@@ -203,13 +203,16 @@ class Worker:
         self._ended.set()
 
     def _wind_down(self) -> None:
-        self._take_back([call for runner in self.runners for call in runner.take_back()])
+        self._take_all_back()
         self._wake_pumps()
+        if self.hand.count > 0:
+            self.pulse.beat_now()  # whoever looks at workers sees that it is stopping
         ends = monotonic() + self.settings.grace
         while self.hand.count > 0 and not self._hurry.is_set() and monotonic() < ends:
             self._hurry.wait(0.02)
         for runner in self.runners:
             runner.stop()
+        self._take_all_back()  # what was claimed by a turn that was under way at the first time
         for pump in self.pumps:
             pump.close()
         self._end_notes()
@@ -400,7 +403,9 @@ class Worker:
         if self._preferences:
             others = [row for row in store.workers() if row.id != self.id]
             colleagues = [Colleague(row.types, row.labels, row.takes_jobs) for row in others]
-            self.asks = asking(self.types, self._preferences, self.settings.labels, colleagues)
+            before, self.asks = self.asks, asking(self.types, self._preferences, self.settings.labels, colleagues)
+            if self.asks != before and self.pumps:
+                self.pumps[0].look()  # what was left to one that is gone has nobody else
 
     def _missed(self) -> None:
         if self._began:
@@ -422,6 +427,9 @@ class Worker:
         if not holds:
             return []
         return [call for runner in self.runners for call in runner.take_back_if(lambda call: is_held(call, holds))]
+
+    def _take_all_back(self) -> None:
+        self._take_back([call for runner in self.runners for call in runner.take_back()])
 
     def _take_back(self, calls: Sequence[Claimed]) -> None:
         self.hand.finished.extend(map(attempt.handed_back, calls))
