@@ -347,7 +347,7 @@ CREATE TABLE holdfast__job (
     result text,
     error text DEFAULT 'NONE'::text NOT NULL,
     CONSTRAINT holdfast__job_throttle_factor_check CHECK ((throttle_factor >= (0)::double precision)),
-    CONSTRAINT law CHECK ((((outcome IS NULL) OR (end_time IS NOT NULL)) AND (concat_ws(' '::text, situation, (error = 'NONE'::text), state, (attempt > 0), outcome) = ANY (ARRAY['t initial f'::text, 'held t running t'::text, 'waiting t running t'::text, 'loose t running t'::text, 'f error t'::text, 't final t success'::text, 'f final t failed'::text, 'f final t error'::text, 'f final t aborted'::text]))))
+    CONSTRAINT law CHECK ((((outcome IS NULL) OR (end_time IS NOT NULL)) AND (concat_ws(' '::text, situation, (error = 'NONE'::text), state, (attempt > 0), outcome) = ANY ('{"t initial f","held t running t","waiting t running t","loose t running t","f error t","t final t success","f final t failed","f final t error","f final t aborted"}'::text[]))))
 )
 PARTITION BY LIST (queue);
 
@@ -762,7 +762,7 @@ CREATE TABLE holdfast_work (
     result text,
     error text DEFAULT 'NONE'::text NOT NULL,
     CONSTRAINT holdfast__job_throttle_factor_check CHECK ((throttle_factor >= (0)::double precision)),
-    CONSTRAINT law CHECK ((((outcome IS NULL) OR (end_time IS NOT NULL)) AND (concat_ws(' '::text, situation, (error = 'NONE'::text), state, (attempt > 0), outcome) = ANY (ARRAY['t initial f'::text, 'held t running t'::text, 'waiting t running t'::text, 'loose t running t'::text, 'f error t'::text, 't final t success'::text, 'f final t failed'::text, 'f final t error'::text, 'f final t aborted'::text])))),
+    CONSTRAINT law CHECK ((((outcome IS NULL) OR (end_time IS NOT NULL)) AND (concat_ws(' '::text, situation, (error = 'NONE'::text), state, (attempt > 0), outcome) = ANY ('{"t initial f","held t running t","waiting t running t","loose t running t","f error t","t final t success","f final t failed","f final t error","f final t aborted"}'::text[])))),
     CONSTRAINT queue_name CHECK ((queue = 'work'::text))
 )
 WITH (fillfactor='40', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
@@ -1002,7 +1002,7 @@ CREATE TRIGGER law_insert AFTER INSERT ON holdfast__job FOR EACH ROW WHEN ((new.
 
 CREATE TRIGGER law_truncate BEFORE TRUNCATE ON holdfast_work FOR EACH STATEMENT EXECUTE FUNCTION holdfast__job_refuse();
 
-CREATE TRIGGER law_update AFTER UPDATE ON holdfast__job FOR EACH ROW WHEN ((concat_ws(' '::text, old.state, old.situation, (new.attempt - old.attempt), (new.error = old.error), new.state, new.situation, new.outcome) <> ALL (ARRAY['initial 0 t initial'::text, 'initial 1 t running held'::text, 'error 1 f running held'::text, 'running loose 1 t running held'::text, 'running held 0 t running held'::text, 'running held 0 t running waiting'::text, 'running held 0 t running loose'::text, 'running waiting 0 t running waiting'::text, 'running waiting 0 t running loose'::text, 'running loose 0 t running loose'::text, 'running held 0 f error'::text, 'running waiting 0 f error'::text, 'running loose 0 f error'::text, 'error 0 t error'::text, 'running held 0 t final success'::text, 'running waiting 0 t final success'::text, 'running loose 0 t final success'::text, 'error 0 t final failed'::text, 'error 0 t final error'::text, 'error 0 t final aborted'::text, 'error 0 f final failed'::text, 'error 0 f final error'::text, 'error 0 f final aborted'::text]))) EXECUTE FUNCTION holdfast__job_refuse();
+CREATE TRIGGER law_update AFTER UPDATE ON holdfast__job FOR EACH ROW WHEN ((concat_ws(' '::text, old.state, old.situation, (new.attempt - old.attempt), (new.error = old.error), new.state, new.situation, new.outcome) <> ALL ('{"initial 0 t initial","initial 1 t running held","error 1 f running held","running loose 1 t running held","running held 0 t running held","running held 0 t running waiting","running held 0 t running loose","running waiting 0 t running waiting","running waiting 0 t running loose","running loose 0 t running loose","running held 0 f error","running waiting 0 f error","running loose 0 f error","error 0 t error","running held 0 t final success","running waiting 0 t final success","running loose 0 t final success","error 0 t final failed","error 0 t final error","error 0 t final aborted","error 0 f final failed","error 0 f final error","error 0 f final aborted"}'::text[]))) EXECUTE FUNCTION holdfast__job_refuse();
 
 ALTER TABLE ONLY holdfast__bucket
     ADD CONSTRAINT holdfast__bucket_queue_fkey FOREIGN KEY (queue) REFERENCES holdfast__queue(name);

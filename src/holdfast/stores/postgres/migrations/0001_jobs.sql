@@ -78,9 +78,9 @@ create table {job} (
   result text,
   error text not null default 'NONE',
   -- PostgreSQL reads the conditions of the law anew for every statement, so they are short: lists of what may be.
-  constraint law check ((outcome is null or end_time is not null) and concat_ws(' ', situation, error = 'NONE', state, attempt > 0, outcome) in (
-    't initial f', 'held t running t', 'waiting t running t', 'loose t running t', 'f error t',
-    't final t success', 'f final t failed', 'f final t error', 'f final t aborted'))
+  constraint law check ((outcome is null or end_time is not null) and concat_ws(' ', situation, error = 'NONE', state, attempt > 0, outcome) = any (
+    '{t initial f, held t running t, waiting t running t, loose t running t, f error t,
+      t final t success, f final t failed, f final t error, f final t aborted}'))
 ) partition by list (queue);
 
 create function {job_refuse}() returns trigger language plpgsql as $$
@@ -99,14 +99,14 @@ end $$;
 
 -- AFTER with WHEN: a legal write never enters PL/pgSQL, and no tuple is locked first as a BEFORE trigger would.
 create trigger law_update after update on {job} for each row
-  when (concat_ws(' ', old.state, old.situation, new.attempt - old.attempt, new.error = old.error, new.state, new.situation, new.outcome) not in (
-    'initial 0 t initial', 'initial 1 t running held', 'error 1 f running held', 'running loose 1 t running held',
-    'running held 0 t running held', 'running held 0 t running waiting', 'running held 0 t running loose',
-    'running waiting 0 t running waiting', 'running waiting 0 t running loose', 'running loose 0 t running loose',
-    'running held 0 f error', 'running waiting 0 f error', 'running loose 0 f error', 'error 0 t error',
-    'running held 0 t final success', 'running waiting 0 t final success', 'running loose 0 t final success',
-    'error 0 t final failed', 'error 0 t final error', 'error 0 t final aborted',
-    'error 0 f final failed', 'error 0 f final error', 'error 0 f final aborted'))
+  when (concat_ws(' ', old.state, old.situation, new.attempt - old.attempt, new.error = old.error, new.state, new.situation, new.outcome) <> all (
+    '{initial 0 t initial, initial 1 t running held, error 1 f running held, running loose 1 t running held,
+      running held 0 t running held, running held 0 t running waiting, running held 0 t running loose,
+      running waiting 0 t running waiting, running waiting 0 t running loose, running loose 0 t running loose,
+      running held 0 f error, running waiting 0 f error, running loose 0 f error, error 0 t error,
+      running held 0 t final success, running waiting 0 t final success, running loose 0 t final success,
+      error 0 t final failed, error 0 t final error, error 0 t final aborted,
+      error 0 f final failed, error 0 f final error, error 0 f final aborted}'))
   execute function {job_refuse}();
 
 create trigger law_identity after update of id, queue, create_time, job_type, job_key on {job} for each row
