@@ -334,6 +334,30 @@ def test_a_run_that_is_archived_while_steps_are_walked_comes_with_them(
     move.run()
 
 
+@pytest.mark.claim("M1")
+def test_a_pass_ends_however_fast_jobs_come(
+    way: Way, shop: App, here: RawSql, there: RawSql, moving: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is copied, another job has come."""
+    shop.enqueue("mail", "send", {"to": "0"})
+    move, copy, come = moving(), Move._copy_stretch, list[int]()
+
+    def copy_slowly(move: Move, *stretch: Any) -> None:
+        copy(move, *stretch)
+        come.append(shop.enqueue("mail", "send", {"to": "another"}).id)
+        assert len(come) < 50
+
+    move.begin(), move.arrive()
+    with monkeypatch.context() as patch:
+        patch.setattr(Move, "_copy_stretch", copy_slowly)
+        move.copy()
+    assert come
+    move.run()
+    sent = "select id from {job} where job_type = 'send' order by id"
+    assert there(sent) == here(sent)
+    assert [row["id"] for row in there(sent)][1:] == come
+
+
 # Going on, and giving up
 
 

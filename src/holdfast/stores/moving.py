@@ -285,8 +285,8 @@ class Move:
     def _walk(self, here: Table, there: Table, doing: str) -> None:
         if self.source.digest(here) == self.target.digest(there):
             return
-        after = 0
-        while (upto := self.source.stretch(here, after, LAST, WIDE)) is not None:
+        after, last = 0, self.source.stretch(here, 0, LAST, LAST) or 0  # what comes meanwhile is for the next pass
+        while (upto := self.source.stretch(here, after, last, WIDE)) is not None:
             if self.source.digest(here, after, upto) != self.target.digest(there, after, upto):
                 self._walk_closely(here, there, after, upto, doing)
             after = upto

@@ -6,8 +6,10 @@
 
 import logging
 import secrets
+import select
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import psycopg
 
@@ -20,6 +22,7 @@ HEARD_WITHIN = 3.0
 LOOK_EVERY = 1.0  # while deaf
 DEAF_FOR = 30.0  # seconds until it is tried again
 LONGEST_PAUSE = 1.0
+TURN = 0.5  # seconds until it is seen whether something is to be tested
 ALL_IN = 5  # looks, after which everything is looked at
 LOOKS = ("jobs", "!abort")  # what is looked at: as if it had been told
 
@@ -33,12 +36,18 @@ class ChannelWatch:
         self._echo = f"{channel}_{secrets.token_hex(4)}"  # what nobody but we listens to
         self._wake = wake
         self._stop = threading.Event()
+        self._bell, self._rung = socket.socketpair()  # wakes who listens to the server
         self._thread = threading.Thread(target=self._run, name="holdfast-listen", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
+        if self._stop.is_set():
+            return
         self._stop.set()
+        self._bell.send(b"!")
         self._thread.join()
+        self._bell.close()
+        self._rung.close()
 
     def _run(self) -> None:
         pause = 0.05
@@ -46,7 +55,8 @@ class ChannelWatch:
             try:
                 self._hear()
                 pause = 0.05
-                self._look_about()
+                if not self._stop.is_set():
+                    self._look_about()
             except psycopg.Error:
                 self._stop.wait(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
@@ -65,14 +75,17 @@ class ChannelWatch:
             self._listen(database)
 
     def _listen(self, database: psycopg.Connection[object]) -> None:
-        test_at, asked_at = monotonic(), None
+        test_at, asked_at, either = monotonic(), None, select.poll()
+        for readable in (database, self._rung):
+            either.register(readable.fileno(), select.POLLIN)
         while not self._stop.is_set():
             if asked_at is None and monotonic() >= test_at:
                 self._ask(database)
                 asked_at = monotonic()
-            for told in database.notifies(timeout=0.5, stop_after=1):
-                if told.channel != self._echo:
-                    self._wake(told.payload)
+            either.poll(TURN * 1000)
+            for channel, told in notifications(database):
+                if channel != self._echo:
+                    self._wake(told)
                 elif asked_at is not None:
                     answer(database)
                     test_at, asked_at = monotonic() + TEST_EVERY, None
@@ -92,6 +105,13 @@ class ChannelWatch:
                 self._wake(news)
             if self._stop.wait(LOOK_EVERY):
                 return
+
+
+def notifications(database: psycopg.Connection[object]) -> Iterator[tuple[str, str]]:
+    """Those that have come, each with its channel, also while the one before was heeded."""
+    database.pgconn.consume_input()
+    while (told := database.pgconn.notifies()) is not None:
+        yield told.relname.decode(), told.extra.decode()
 
 
 def answer(database: psycopg.Connection[object]) -> None:
