@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import threading
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -13,8 +14,9 @@ import pytest
 from holdfast import App, Conflict, Invalid, NotFound, Unavailable
 from holdfast.clock import Clock, MovableClock, microseconds
 from holdfast.stores.copying import NOT_COPIED, Mark
-from holdfast.stores.moving import PLAN, Move, Step, next_step
+from holdfast.stores.moving import PLAN, Move, Step, next_step, open_side
 from holdfast.stores.open import open_store
+from holdfast.stores.postgres import moving as postgres_moving
 from tests.by_hand import WorkerByHand
 from tests.invariants import check_invariants, final_rows
 from tests.moving.conftest import Way
@@ -428,8 +430,6 @@ def test_a_move_whose_target_is_open_cannot_be_abandoned(
 
 @pytest.mark.claim("M4")
 def test_only_one_program_moves_an_instance_at_a_time(way: Way, shop: App, moving: Moving, clock: MovableClock) -> None:
-    from holdfast.stores.moving import open_side
-
     first = moving()
     first.check()
     sides = [open_side(url, way.instance, clock) for url in (way.source, way.target)]
@@ -438,6 +438,19 @@ def test_only_one_program_moves_an_instance_at_a_time(way: Way, shop: App, movin
     for side in sides:
         side.close()
     first.run()
+
+
+def test_a_program_that_has_just_gone_is_waited_for(
+    way: Way, shop: App, moving: Moving, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL hears of a closed connection when it gets to it."""
+    monkeypatch.setattr(postgres_moving, "LEFT_WITHIN", 60.0)
+    first = open_side(way.source if way.source.startswith("postgres") else way.target, way.instance, clock)
+    first.take()
+    gone = threading.Timer(0.2, first.close)
+    gone.start()
+    moving().run()
+    gone.join()
 
 
 # What is refused

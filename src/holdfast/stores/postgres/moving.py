@@ -14,7 +14,7 @@ from typing import Any
 from psycopg.rows import dict_row
 from psycopg.types.numeric import Int8BinaryLoader
 
-from holdfast.clock import microseconds, moment
+from holdfast.clock import microseconds, moment, monotonic, sleep
 from holdfast.stores import queryfile
 from holdfast.stores.copying import JOB, LOT, Row, Side, Table, clash
 from holdfast.stores.migrate import SEALED
@@ -26,6 +26,7 @@ SECOND = 1_000_000
 DAY = 86_400 * SECOND
 TIME, FLAG, IDS = "timestamp with time zone", "boolean", "bigint[]"
 FORMS = {TIME: "int8", FLAG: "bool", IDS: "int8[]", "bigint": "int8", "integer": "int4", "double precision": "float8"}
+LEFT_WITHIN = 2.0  # seconds in which the server notices that a program has gone
 MOVERS, PROBES = 4802, 4803  # kinds of advisory locks
 RANKED = ("ready", "aside")  # where a time stands as a number of seconds
 
@@ -52,9 +53,11 @@ class PostgresSide(Side):
         return schemas[0] == schemas[1] and taken == [True, False]
 
     def take(self) -> None:
-        number = zlib.crc32(self.instance.encode()) >> 1
-        if not self._one("lock_move", {"space": MOVERS, "number": number}):
-            raise clash(self.instance)
+        number, ends = zlib.crc32(self.instance.encode()) >> 1, monotonic() + LEFT_WITHIN
+        while not self._one("lock_move", {"space": MOVERS, "number": number}):
+            if monotonic() >= ends:
+                raise clash(self.instance)
+            sleep(0.05)
 
     def _one(self, name: str, params: Mapping[str, Any] | None = None) -> Any:
         with self.store.lone():
