@@ -316,7 +316,7 @@ def test_the_application_can_be_mounted_in_another(shop: App) -> None:
     async def mounted(scope: Any, receive: Any, send: Any) -> None:
         await inner(scope, receive, send)
 
-    with TestClient(Litestar([mounted]), base_url=ADDRESS) as client:
+    with TestClient(Litestar([mounted], logging_config=None), base_url=ADDRESS) as client:
         assert client.get("/jobs-of-the-shop/healthz").status_code == 200
         assert client.get("/jobs-of-the-shop/api/v1/jobs").status_code == 401
         client.headers["Authorization"] = f"Bearer {token(shop)}"

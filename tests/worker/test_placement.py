@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import App
+from holdfast import App, Unavailable
 from holdfast.clock import Clock
 from holdfast.jobs.placement import DUTIES
+from holdfast.stores.contract import Store
 from tests.faults.fleet import until
 
 pytestmark = pytest.mark.claim("F20")
@@ -99,6 +100,22 @@ class TestDuties:
             holdfast.drop_duty_rule(rule.id)
             assert job.wait(60).outcome == "success"
         assert job.wait(60).attempt == 1
+
+    def test_it_leaves_off_before_anybody_is_told(self, app: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+        holdfast, seen = studio(app), list[bool]()
+        with holdfast.worker(name="one") as one:
+            tell = type(holdfast.store).set_duties
+
+            def told(store: Store, *words: Any) -> None:
+                seen.append(one.takes_jobs)
+                if len(seen) == 1:
+                    raise Unavailable("not now")
+                tell(store, *words)
+
+            monkeypatch.setattr(type(holdfast.store), "set_duties", told)
+            holdfast.switch_duty("run", False)
+            until(lambda: "run" not in duties(holdfast), what="it obeys, although it could not say so at first")
+        assert seen == [False, False]
 
     def test_a_worker_that_joins_obeys_from_the_start(self, app: Make) -> None:
         holdfast = studio(app)

@@ -393,7 +393,12 @@ class Worker:
         duties = self._duties_now(store)
         if duties == self.duties:
             return
-        store.set_duties(self.id, duties)
+        before, self.duties = self.duties, tuple(duty for duty in self.duties if duty in duties)
+        try:
+            store.set_duties(self.id, duties)  # nobody is told before it has left off
+        except BaseException:
+            self.duties = before
+            raise
         self.duties = duties
         logger.warning("Worker %s was given other duties: %s.", self.id, ", ".join(duties) or "none")
         self._on_change()
