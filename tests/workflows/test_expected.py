@@ -13,6 +13,7 @@ from holdfast.clock import Clock
 from holdfast.compose import Workflow
 from holdfast.stores.contract import Claimed, Done, Want
 from holdfast.stores.postgres.jobs import Mistaken, PostgresStore
+from holdfast.stores.postgres.wire import Wire
 from tests.by_hand import WorkerByHand
 
 Make = Callable[..., App]
@@ -154,3 +155,14 @@ def test_nothing_is_expected_that_does_not_come(app: Make, ways: Ways, shape: Ca
     with own.worker():
         assert workflow.submit("t").wait(60).state == "SUCCESS"
     assert "mistaken" not in ways
+
+
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+def test_what_could_not_be_sent_does_not_go_out_later(app: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = Chain(app(clock=Clock()))
+    with monkeypatch.context() as patch:
+        patch.setattr(Wire, "send_off", lambda _: {}["trouble"])
+        with pytest.raises(KeyError, match="trouble"):
+            chain.end(chain.second)
+    assert len(chain.end(chain.second)) == 1
+    assert (chain.stale, chain.states()) == (0, ["SUCCESS", "SUCCESS", "READY"])

@@ -672,12 +672,16 @@ class PostgresStore(SqlStore):
     def settle_ahead(self, by_queue: Mapping[str, Sequence[Done]], expected: Expected) -> None:
         wire, now = self.connection.wire, self.given_now()
         self._to_begin = False
-        wire.send("begin")
-        for queue, done in by_queue.items():
-            settled = wire.send(self.text("settle", queue), self._settle_params(queue, done, now))
-        looks = self.look_at(expected.head.id, expected.steps)
-        head, steps = (wire.send(self.text(name), params) for name, params in looks)
-        wire.send_off()
+        try:
+            wire.send("begin")
+            for queue, done in by_queue.items():
+                settled = wire.send(self.text("settle", queue), self._settle_params(queue, done, now))
+            looks = self.look_at(expected.head.id, expected.steps)
+            head, steps = (wire.send(self.text(name), params) for name, params in looks)
+            wire.send_off()
+        except BaseException:
+            wire.abandon()  # or it would go out with the next turn
+            raise
         self._ahead = Ahead(expected, settled, head, steps)
 
     def _compare(self, wire: Wire) -> None:
