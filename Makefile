@@ -30,7 +30,7 @@ test: $(READY)  ## all tests, on both stores (PROCESSES=4, ARGS="-k abort")
 	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal $(ARGS)
 
 faults: $(READY)  ## fault tests at their full size, one at a time, on both stores, and docs/fault-report.md; takes most of an hour
-	$(BIN)/python -m pytest -q -m "faults or fault" --fault-report docs/fault-report.md $(ARGS)
+	$(BIN)/python -m pytest -q -m "faults or fault" --fault-report=docs/fault-report.md $(ARGS)
 
 browser: $(READY)  ## every page in the system's Chromium (ARGS="--pictures" keeps the pictures of the docs)
 	$(BIN)/python -m pytest -q tests/browser $(ARGS)
