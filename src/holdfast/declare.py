@@ -143,7 +143,7 @@ class JobType:
         self.name = check_job_type(name or getattr(function, "__name__", ""))
         self.options = options
         self._check_options()
-        self.signature = Signature.of(function)
+        self.signature = Signature.of(function, secrets=options.secrets)
         self._check_secrets()
         self.handler = Handler(
             self.name,

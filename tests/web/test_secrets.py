@@ -1,5 +1,6 @@
 """Arguments marked secret reach the handler and nobody else."""
 
+import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -7,12 +8,16 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Invalid, current_job
+from holdfast import App, Invalid, Job, current_job
+from holdfast.clock import MovableClock
+from holdfast.jobs.job import JobError
 from tests.cli.terminal import run
 from tests.raw_sql import RawSql
 from tests.web.conftest import Client
 
 PASSWORD = "correct horse battery staple"
+PARTS = (PASSWORD[:8], PASSWORD[-8:])
+PAGE = {"Accept": "text/html"}
 
 
 @pytest.fixture
@@ -43,11 +48,13 @@ def test_the_api_shows_no_secret(vault: App, client: Client) -> None:
     paths = ("", "/history", "/attempts", "/explain", "/log", "/events")
     said = [client.get(f"/api/v1/jobs/{job}{path}").text for path in paths]
     said += [client.get(f"/api/v1/{path}").text for path in ("jobs", "jobs?status=dead", "types", "types/log_in")]
+    said += [client.get(path, headers=PAGE).text for path in ("/", "/jobs", f"/jobs/{job}")]
     assert [text for text in said if PASSWORD in text] == []
     shown = client.get(f"/api/v1/jobs/{job}").json()
     assert shown["payload"] == {"user": "ada", "password": "[secret]"}
     assert shown["error"]["message"] == "ada may not log in with [secret]"
     assert "ada logs in with [secret]" in client.get(f"/api/v1/jobs/{job}/log").text
+    assert "[secret]" in said[-1]
 
 
 def test_a_filter_does_not_tell_what_a_secret_begins_with(vault: App, client: Client) -> None:
@@ -89,12 +96,101 @@ def test_the_command_line_shows_no_secret(vault: App, client: Client, url: str, 
         assert PASSWORD not in answer.out + answer.err
 
 
+def test_schedules_and_the_archive_show_no_secret_on_the_command_line(
+    vault: App, client: Client, clock: MovableClock, url: str, instance: str, tmp_path: Path
+) -> None:
+    bank = vault.workflow("bank", secrets=["password"])
+    bank.step(name="rest")(lambda task: None)
+    bank.submit("monday", {"password": PASSWORD})
+    enqueue(client)
+    vault.run_until_idle()
+    clock.advance(vault.archive_after + 60)
+    payload = json.dumps({"user": "ada", "password": PASSWORD})
+    for arguments in (
+        ["workflows", "show", "bank", "monday", "--json"],
+        ["schedules", "add", "hourly", "mail", "log_in", payload, "--every", "3600", "--json"],
+        ["schedules", "list", "--json"],
+        ["archive"],
+        ["archive", "--export", "-"],
+        ["archive", "--export", "-", "--runs"],
+    ):
+        answer = run(tmp_path, *arguments, "--url", url, "--instance", instance)
+        assert (answer.code, PASSWORD in answer.out + answer.err) == (0, False)
+        assert "[secret]" in answer.out or arguments == ["archive"]
+
+
 def test_only_the_payload_in_the_database_has_it(vault: App, client: Client, sql: RawSql) -> None:
     enqueue(client)
     vault.run_until_idle()
     for table in ("attempt", "log", "audit", "type"):
         stored = sql(f"select * from {{{table}}}")
         assert PASSWORD not in str(stored), table
+
+
+def said_in(sql: RawSql) -> str:
+    """Everything that is stored about jobs, but for their payloads."""
+    jobs = sql("select progress, error from {job}")
+    return str([jobs, *(sql(f"select * from {{{table}}}") for table in ("attempt", "log"))])
+
+
+def test_no_part_of_a_secret_is_left_where_a_text_is_cut(shop: App, sql: RawSql) -> None:
+    @shop.queue("mail").job(retries=0, secrets=("password",))
+    def log_in(password: str) -> None:
+        current_job().log("x" * 9_991 + password)
+        logging.getLogger("shop").warning("x" * 9_991 + password)
+        current_job().progress(0.5, "x" * 991 + password)
+        raise RuntimeError("x" * 9_991 + password + "x" * 19_991)
+
+    log_in.enqueue(password=PASSWORD)
+    shop.run_until_idle()
+    said = said_in(sql)
+    assert said.count("xxx[") > 2
+    assert [part for part in PARTS if part in said] == []
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_a_secret_is_found_in_its_written_forms_too(shop: App, sql: RawSql, isolation: str) -> None:
+    @shop.queue("mail").job(retries=0, secrets=("password",), isolation=isolation)
+    def log_in(password: str) -> None:
+        current_job().log(json.dumps({"password": password}))
+        raise KeyError(password)
+
+    log_in.enqueue(password=f"'{PASSWORD}\"\n")
+    shop.run_until_idle()
+    said = said_in(sql)
+    assert "[secret]" in said
+    assert PASSWORD not in said
+
+
+def test_a_retry_handler_that_fails_tells_no_secret(shop: App, sql: RawSql) -> None:
+    @shop.queue("mail").job(secrets=("password",))
+    def log_in(password: str) -> None:
+        raise RuntimeError("not today")
+
+    @log_in.retry_handler
+    def again(job: Job, error: JobError) -> Any:
+        raise RuntimeError(f"no more of {job.payload['password']}")
+
+    job = log_in.enqueue(password=PASSWORD)
+    shop.run_until_idle()
+    assert "no more of [secret]" in str(job.refresh().error)
+    assert PASSWORD not in said_in(sql)
+
+
+def test_a_stored_secret_that_does_not_fit_any_more_is_not_told(app: Callable[..., App], sql: RawSql) -> None:
+    for kind in (str, int):
+        shop = app()
+
+        def log_in(password: Any) -> None: ...
+
+        log_in.__annotations__["password"] = kind
+        declared = shop.queue("mail").job(secrets=("password",))(log_in)
+        if kind is str:
+            declared.enqueue(password=PASSWORD * 2)
+    shop.run_until_idle()
+    said = said_in(sql)
+    assert "password` must be int, got str" in said
+    assert [part for part in PARTS if part in said] == []
 
 
 def test_a_secret_that_is_no_argument_is_refused(shop: App) -> None:
@@ -108,10 +204,13 @@ def test_secret_params_of_a_workflow_are_shown_to_nobody(shop: App, client: Clie
     bank = shop.workflow("bank", params={"password": "", "user": "ada"}, secrets=["password"])
     seen = []
 
-    @bank.step(retries=0)
+    @bank.step()
+    def unlock(task: Any) -> None:
+        task.publish(password=task.params["password"])
+
+    @bank.step(after=["unlock"], retries=0)
     def log_in(task: Any) -> None:
         seen.append(task.params["password"])
-        task.publish(password=task.params["password"])
         current_job().log(f"{task.params['user']} has {task.params['password']}")
         raise RuntimeError(f"{task.params['password']} is wrong")
 
@@ -127,9 +226,7 @@ def test_secret_params_of_a_workflow_are_shown_to_nobody(shop: App, client: Clie
         *(f"jobs/{task}{path}" for path in ("", "/attempts", "/log", "/events")),
     )
     said = [answer.text, fired.text, *(client.get(f"/api/v1/{path}").text for path in paths if path != "events")]
-    said += [
-        client.get(path, headers={"Accept": "text/html"}).text for path in ("/workflows/bank/monday", "/schedules")
-    ]
+    said += [client.get(path, headers=PAGE).text for path in ("/workflows/bank/monday", "/schedules")]
     assert [text for text in said if PASSWORD in text] == []
     assert seen == [PASSWORD] * 2
     assert "ada has [secret]" in client.get(f"/api/v1/jobs/{task}/log").text

@@ -107,10 +107,13 @@ class Signature:
     _settled: frozenset[str]
     _look_again: bool
     _schema: bytes
+    _secrets: frozenset[str]
 
     @classmethod
-    def of(cls, function: Callable[..., Any], *, skip: int = 0) -> Self:
-        """Read a function's parameters, without the first `skip`. Raises Invalid for one that no payload can fill."""
+    def of(cls, function: Callable[..., Any], *, skip: int = 0, secrets: Collection[str] = ()) -> Self:
+        """Read a function's parameters, without the first `skip`. Raises Invalid for one that no payload can fill.
+
+        Errors about arguments that are `secrets` do not show their values."""
         name, _ = _definition(function)
         parameters = _parameters(function, skip)
         types = {parameter.name: _annotation(function, parameter) for parameter in parameters}
@@ -133,6 +136,7 @@ class Signature:
             _settled=frozenset(argument for argument in types if not _may_be_refused(types[argument])),
             _look_again=not LOOK_AGAIN.isdisjoint(writer.formats),
             _schema=_encoder.encode(schema),
+            _secrets=frozenset(secrets),
         )
 
     def schema(self) -> Schema:
@@ -249,7 +253,7 @@ class Signature:
             annotation = self._types.get(name)
             if wanted == "object" and isinstance(annotation, type):
                 problem = f"must be {annotation.__name__}"
-            got = shown(given[name])
+            got = type(given[name]).__name__ if name in self._secrets else shown(given[name])
         return Refused(path, f"{problem}, got {got}" if got else problem)
 
     def _invalid(self, refused: Refused) -> Invalid:

@@ -1,6 +1,7 @@
 """What became of an attempt, as a value: `Done` for plain success, else a `Report` of what happened."""
 
 import traceback as tracebacks
+from collections.abc import Collection
 from types import TracebackType
 from typing import Any
 
@@ -17,7 +18,7 @@ from holdfast.jobs.states import Aborted, HandedBack, Lost, Raised, Snoozed, Suc
 from holdfast.stores.contract import Claimed, Done, Report
 from holdfast.workflows.task import Published
 
-LONGEST_TRACEBACK = 20_000
+LONGEST_MESSAGE, LONGEST_TRACEBACK = 10_000, 20_000  # characters
 
 
 def returned(call: Claimed, value: Any, seconds: float) -> Done | Report:
@@ -68,9 +69,9 @@ def _raised(call: Claimed, error: BaseException, seconds: float) -> Report:
         return _report(call, Lost())
     if isinstance(error, Snooze):
         return _report(call, Snoozed(error.delay, seconds))
-    text = storable("".join(tracebacks.format_exception(type(error), error, _beyond_us(error)))[-LONGEST_TRACEBACK:])
-    told = JobError(type(error).__qualname__, without(message_of(error), call.hidden), _kind(error))
-    text = without(text, call.hidden)
+    lines = "".join(tracebacks.format_exception(type(error), error, _beyond_us(error)))
+    text = storable(without(lines, call.hidden)[-LONGEST_TRACEBACK:])
+    told = JobError(type(error).__qualname__, message_of(error, call.hidden), _kind(error))
     at, delay = (error.at, error.delay) if isinstance(error, Retry) else (None, None)
     return _report(call, Raised(told, text, seconds, at, delay))
 
@@ -97,13 +98,13 @@ def _kind(error: BaseException) -> str:
     return "exception"
 
 
-def message_of(error: BaseException) -> str:
-    """Its text, made safe to store; an exception without a text is told by its name."""
+def message_of(error: BaseException, hidden: Collection[str]) -> str:
+    """Its text without what is hidden, made safe to store; an exception without a text is told by its name."""
     try:
         text = str(error) or type(error).__qualname__
     except Exception as broken:
         text = f"{type(error).__qualname__} (its text cannot be had: {type(broken).__qualname__})"
-    return storable(text)[:10_000]
+    return storable(without(text, hidden)[:LONGEST_MESSAGE])
 
 
 def timed_out(call: Claimed, seconds: float) -> Report:

@@ -9,6 +9,7 @@
 
 import logging
 
+from holdfast.jobs.secrets import without
 from holdfast.worker.handler import CALL, LONGEST_LINE, Notes, cut
 
 OWN = "holdfast"
@@ -43,7 +44,8 @@ class Capture(logging.Handler):
         try:
             call = CALL.get(None)
             if call is not None and call.notes is self._notes and self._wants(record):
-                self._notes.line(call, record.levelname, cut(self._text(record), LONGEST_LINE))
+                text = cut(without(self._text(record), call.hidden), LONGEST_LINE)
+                self._notes.line(call, record.levelname, text)
             self._last_resort(record)
         except Exception:
             self.handleError(record)

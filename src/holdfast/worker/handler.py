@@ -13,6 +13,7 @@ from holdfast.jobs import payload
 from holdfast.jobs.job import Answer, Progress
 from holdfast.jobs.payload import Signature, storable
 from holdfast.jobs.placement import Preference
+from holdfast.jobs.secrets import without
 from holdfast.stores.contract import Claimed
 
 ISOLATIONS = ("thread", "process")
@@ -107,7 +108,8 @@ class CurrentJob:
         if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
             raise Invalid(f"progress {fraction!r}: give a number from 0 to 1, as progress(0.4, 'two of five').")
         if self._call.notes is not None:
-            self._call.notes.progress(self._call, Progress(float(fraction), cut(str(text), LONGEST_PROGRESS)))
+            told = cut(without(str(text), self._call.hidden), LONGEST_PROGRESS)
+            self._call.notes.progress(self._call, Progress(float(fraction), told))
 
     def log(self, text: object, *values: object, level: str = "INFO") -> None:
         """Add a line to the job's log; with values, `%s` in the text stands for them as in `logging`."""
@@ -115,7 +117,8 @@ class CurrentJob:
         if name not in LEVELS:
             raise Invalid(f"log level {level!r:.60}: known are {', '.join(LEVELS)}.")
         if self._call.notes is not None:
-            self._call.notes.line(self._call, name, cut(_filled(str(text), values), LONGEST_LINE))
+            told = cut(without(_filled(str(text), values), self._call.hidden), LONGEST_LINE)
+            self._call.notes.line(self._call, name, told)
 
     @property
     def checkpoint(self) -> Any:

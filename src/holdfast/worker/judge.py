@@ -12,6 +12,7 @@ from holdfast.clock import sleep
 from holdfast.errors import Invalid, Unavailable
 from holdfast.jobs.job import Job, JobError, State
 from holdfast.jobs.outcome import GiveUp, Retry
+from holdfast.jobs.secrets import values_of
 from holdfast.jobs.states import NEVER_RETRIED, STATUS, Decided, Raised
 from holdfast.stores.contract import Report
 from holdfast.worker.attempt import message_of
@@ -81,9 +82,9 @@ class Judge:
     def _decided(self, handler: Handler, job: Job, happening: Raised) -> Decided:
         """Whatever the retry handler does, this does not raise: nobody else would end the attempt."""
         try:
-            return decided_by(self._called(handler, job, happening.error), happening, handler)
+            return decided_by(self._called(handler, job, happening.error), happening, handler, job)
         except Exception as broken:
-            return decided_by(broken, happening, handler)
+            return decided_by(broken, happening, handler, job)
 
     def _called(self, handler: Handler, job: Job, error: JobError) -> Any:
         """What the retry handler returned or raised, or that it took too long."""
@@ -112,7 +113,7 @@ def as_failed(job: Job, error: JobError) -> Job:
     )
 
 
-def decided_by(answer: Any, raised: Raised, handler: Handler) -> Decided:
+def decided_by(answer: Any, raised: Raised, handler: Handler, job: Job) -> Decided:
     """A retry handler's answer as a decision. A handler that fails ends the job, with that error."""
     told = (raised.error, raised.traceback, raised.seconds)
     if isinstance(answer, Retry):
@@ -128,7 +129,8 @@ def decided_by(answer: Any, raised: Raised, handler: Handler) -> Decided:
     if answer is None:
         return Decided(*told, by_policy=True, retry_at=raised.retry_at, retry_delay=raised.retry_delay)
     if isinstance(answer, BaseException):
-        text = f"the retry handler failed: {type(answer).__qualname__}: {message_of(answer)}"
+        said = message_of(answer, values_of(job.payload, handler.secrets))
+        text = f"the retry handler failed: {type(answer).__qualname__}: {said}"
         return Decided(*told, give_up=True, verdict=JobError(type(answer).__qualname__, text, "retry_handler"))
     text = f"the retry handler returned {type(answer).__qualname__}; it may return Retry, GIVE_UP or None"
     return Decided(*told, give_up=True, verdict=JobError("TypeError", text, "retry_handler"))

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Sequence
 from holdfast.clock import Clock
 from holdfast.errors import Unavailable
 from holdfast.jobs.job import Progress
-from holdfast.jobs.secrets import without
 from holdfast.stores.contract import Claimed, Done, Line, Note, Report, Store
 from holdfast.worker.settings import FAREWELL
 
@@ -109,9 +108,9 @@ class Scribe:
         with self._changed:
             entry = self._entry(call)
             if progress is not None:
-                entry.progress = Progress(progress.fraction, without(progress.text, call.hidden))
+                entry.progress = progress
             for level, text, skipped in lines:
-                self._size += entry.add(Line(self._clock.monotonic(), level, without(text, call.hidden), skipped))
+                self._size += entry.add(Line(self._clock.monotonic(), level, text, skipped))
             while self._size > MOST_IN_ALL and len(entry.lines) > 1:
                 before = entry.size
                 entry.drop_oldest()
