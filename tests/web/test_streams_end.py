@@ -1,16 +1,18 @@
 """A stream lasts no longer than what its caller has shown."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from holdfast import App
+from holdfast import App, Unavailable
 from holdfast.clock import MovableClock
-from holdfast.web import gate, secret
+from holdfast.web import auth, gate, secret
 from holdfast.web.app import create
+from tests.faults.fleet import until
 from tests.web.conftest import token
 
 PATIENCE = 60.0
@@ -72,6 +74,26 @@ def test_a_stream_ends_when_its_token_is_revoked(shop: App, path: str) -> None:
 def test_a_stream_ends_when_its_token_expires(shop: App, clock: MovableClock) -> None:
     headers = {"authorization": f"Bearer {token(shop, lasts=timedelta(hours=1))}"}
     assert ended_in_order(follow(shop, headers, "/api/v1/events", lambda: clock.advance(3600)))
+
+
+def test_a_stream_goes_on_while_nobody_can_say_whose_it_is(shop: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    identify, away, refused = auth.identify, threading.Event(), []
+
+    def asked(*shown: Any) -> Any:
+        if away.is_set():
+            refused.append(shown)
+            raise Unavailable("the database is away")
+        return identify(*shown)
+
+    def leave_and_come_back() -> None:
+        away.set()
+        until(lambda: len(refused) >= 3, what="it is asked again")
+        away.clear()
+        shop.store.revoke_token("tests", "tests")
+
+    monkeypatch.setattr(auth, "identify", asked)
+    headers = {"authorization": f"Bearer {token(shop)}"}
+    assert ended_in_order(follow(shop, headers, "/api/v1/events", leave_and_come_back))
 
 
 def test_a_stream_ends_when_its_browser_logs_out(shop: App) -> None:

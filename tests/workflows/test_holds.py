@@ -367,6 +367,52 @@ class TestSubmit:
         own.run_until_idle()
         assert [run.state for run in own.workflow_runs()] == ["SUCCESS"]
 
+    @pytest.mark.claim("W6")
+    def test_a_firing_that_is_refused_for_another_reason_does_not_wait_for_other_holds(
+        self, app: Make, clock: MovableClock
+    ) -> None:
+        own = app()
+        workflow = two_steps(own, unique_alive=True)
+        two_steps(own, "v")
+        own.schedule("hourly", workflow=workflow, every=3600)
+        own.hold("pick")
+        workflow.submit("by hand")
+        own.hold("submit", workflow="v")
+        clock.advance(3600)
+        own.run_until_idle()
+        assert [job.outcome for job in own.find(job_type="submit.w")] == ["failed"]
+
+    @pytest.mark.claim("W6")
+    def test_a_worker_that_is_not_looking_hears_of_the_release(self, app: Make, clock: MovableClock) -> None:
+        own, operator = app(), app()
+        own.schedule("hourly", workflow=two_steps(own), every=3600)
+        own.run_until_idle()
+        operator.hold("submit")
+        with own.worker(poll=3600):
+            clock.advance(3600)
+            until(lambda: own.schedules()[0].problem, what="it says why")
+            operator.release("submit")
+            until(lambda: [run.state for run in own.workflow_runs()] == ["SUCCESS"], 30, what="the run")
+
+    @pytest.mark.claim("W6")
+    @pytest.mark.parametrize("scope", SCOPES[:2], ids=["all", "workflow"])
+    @pytest.mark.parametrize("level", ["pick", "create"])
+    def test_schedules_go_on_submitting_what_cannot_start(
+        self, app: Make, clock: MovableClock, level: str, scope: dict[str, str]
+    ) -> None:
+        own = app()
+        own.schedule("hourly", workflow=two_steps(own), every=3600)
+        own.run_until_idle()
+        own.hold(level, **scope)
+        for _ in range(3):
+            clock.advance(3600)
+            own.run_until_idle()
+        assert [run.state for run in own.workflow_runs()] == ["UNDONE"] * 3
+        assert [job.attempt for job in own.find(job_type="w.first")] == [0] * (9 if level == "pick" else 0)
+        own.release(level, **scope)
+        own.run_until_idle()
+        assert [run.state for run in own.workflow_runs()] == ["SUCCESS"] * 3
+
     def test_other_workflows_are_submitted(self, app: Make) -> None:
         own = app()
         two_steps(own)
