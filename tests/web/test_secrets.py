@@ -129,7 +129,7 @@ def test_only_the_payload_in_the_database_has_it(vault: App, client: Client, sql
 
 def said_in(sql: RawSql) -> str:
     """Everything that is stored about jobs, but for their payloads."""
-    jobs = sql("select progress, error from {job}")
+    jobs = sql("select progress, progress_text, error from {job}")
     return str([jobs, *(sql(f"select * from {{{table}}}") for table in ("attempt", "log"))])
 
 
@@ -231,6 +231,18 @@ def test_secret_params_of_a_workflow_are_shown_to_nobody(shop: App, client: Clie
     assert seen == [PASSWORD] * 2
     assert "ada has [secret]" in client.get(f"/api/v1/jobs/{task}/log").text
     assert shop.workflow_run("bank", "monday").params["password"] == PASSWORD
+
+
+def test_a_worker_hides_the_params_of_tasks_that_it_made_itself(shop: App, sql: RawSql) -> None:
+    """It does not read them anew."""
+    bank = shop.workflow("bank", secrets=["password"])
+    bank.step(name="unlock")(lambda task: None)
+    bank.step(name="log_in", after=["unlock"])(lambda task: current_job().log(f"with {task.params['password']}"))
+    with shop.worker():
+        bank.submit("monday", {"password": PASSWORD}).wait(60)
+    said = said_in(sql)
+    assert "with [secret]" in said
+    assert PASSWORD not in said
 
 
 def test_secrets_of_a_workflow_are_names(shop: App) -> None:
