@@ -5,10 +5,11 @@ and is gone in the middle of some statement, as by kill -9; what it had begun an
 database. Between two deaths the invariants are checked.
 """
 
+import itertools
 import os
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from holdfast import App
@@ -48,36 +49,44 @@ def main(url: str, name: str, seed: int) -> int:
     """How often it died."""
     luck, deaths = random.Random(seed), 0
     while True:
-        child = os.fork()
-        if not child:
-            os._exit(live(url, name, luck.randrange(1, LATEST)))
-        luck.randrange(1, LATEST)
-        _, status = os.waitpid(child, 0)
-        if os.waitstatus_to_exitcode(status) == DONE:
+        last = luck.randrange(1, LATEST)
+        code = forked(lambda last=last: live(url, name, last))
+        if code == DONE:
             return deaths
-        assert os.waitstatus_to_exitcode(status) == DIED, f"a child ended with {status}"
+        assert code == DIED, f"a child ended with {code}"
         deaths += 1
+
+
+def forked(live: Callable[[], int]) -> int:
+    """The exit code of a life in a process of its own."""
+    child = os.fork()
+    if not child:
+        os._exit(live())
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def live(url: str, name: str, last: int) -> int:
     """One life: until the run is done, or until the last statement."""
     check_invariants(url, name)
     with make_app(url, name) as app:
-        store, count, text = app.store, 0, type(app.store).text
-
-        def counted(self: Any, *asked: Any) -> str:
-            nonlocal count
-            count += 1
-            if count == last:
-                os._exit(DIED)
-            return text(self, *asked)
-
-        for worker in store.workers():
-            store.lose(worker.id)  # as its sweeper would when it was missed
-        type(store).text = counted  # type: ignore[method-assign]
+        for worker in app.store.workers():
+            app.store.lose(worker.id)  # as its sweeper would when it was missed
+        die_at(last, app.store)
         app.run_until_idle()
     check_invariants(url, name)
     return DONE
+
+
+def die_at(last: int, store: Any) -> None:
+    """This process is gone at its last statement, counted from now on."""
+    numbers, text = itertools.count(1), type(store).text
+
+    def counted(self: Any, *asked: Any) -> str:
+        if next(numbers) == last:
+            os._exit(DIED)
+        return text(self, *asked)
+
+    type(store).text = counted  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

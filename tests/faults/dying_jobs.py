@@ -6,7 +6,6 @@ takes over: everything accepted comes to the end it should have. The last round 
 """
 
 import itertools
-import os
 import string
 import sys
 from collections import Counter
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import WAIT, App, Failed, Fixed, Job, Snooze, current_job
-from tests.faults.dying import DIED, DONE
+from tests.faults.dying import DIED, DONE, die_at, forked
 from tests.invariants import check_invariants
 
 ENDS = {
@@ -99,27 +98,11 @@ def main(url: str, name: str, every: int, ledger: Path) -> int:
     raise AssertionError("there is always a last round")
 
 
-def forked(live: Callable[[], int]) -> int:
-    child = os.fork()
-    if not child:
-        os._exit(live())
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
 def live(url: str, name: str, last: int, ledger: Path) -> int:
     """Enqueue and run, until the last statement."""
     with make_app(url, name, ledger) as app:
         app.find(limit=1)
-        count, text = 0, type(app.store).text
-
-        def counted(self: Any, *asked: Any) -> str:
-            nonlocal count
-            count += 1
-            if count == last:
-                os._exit(DIED)
-            return text(self, *asked)
-
-        type(app.store).text = counted  # type: ignore[method-assign]
+        die_at(last, app.store)
         for job_type in ENDS:
             job = app.job_types[job_type].using(job_key=f"round {last}").enqueue(key=str(last))
             with Path(f"{ledger}.accepted").open("a") as file:

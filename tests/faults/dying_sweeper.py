@@ -1,17 +1,14 @@
 """A sweeper that dies at its n-th statement, for every n, and the next one that finishes: `python -m tests.faults.dying_sweeper URL NAME EVERY`."""
 
-import os
 import sys
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from holdfast import App
 from holdfast.jobs.job import Outcome
 from holdfast.stores.contract import Store
 from tests.by_hand import WorkerByHand
-from tests.faults.dying import DIED, DONE
-from tests.faults.dying_jobs import forked
+from tests.faults.dying import DIED, DONE, die_at, forked
 from tests.invariants import check_invariants
 
 JOBS = 6
@@ -57,16 +54,7 @@ def sweep(store: Store) -> None:
 def sweep_until(url: str, name: str, last: int) -> int:
     with make_app(url, name) as app:
         app.find(limit=1)
-        count, text = 0, type(app.store).text
-
-        def counted(self: Any, *asked: Any) -> str:
-            nonlocal count
-            count += 1
-            if count == last:
-                os._exit(DIED)
-            return text(self, *asked)
-
-        type(app.store).text = counted  # type: ignore[method-assign]
+        die_at(last, app.store)
         sweep(app.store)
     return DONE
 
