@@ -187,6 +187,19 @@ def test_a_named_timeout_covers_the_wait_too(store: Store, worker: WorkerByHand,
 
 
 @pytest.mark.claim("R4")
+def test_a_named_timeout_counts_from_the_call_not_from_the_return(
+    store: Store, worker: WorkerByHand, clock: MovableClock
+) -> None:
+    (job,) = store.add([NewJob("mail", "send", "{}", timeout=60.0, timeout_named=True)])
+    call = worker.claim_one()
+    clock.advance(50)
+    worker.tell(call, Waited(50.0))
+    clock.advance(11)
+    store.end_overdue()
+    assert store.get(job.id).outcome == "error"
+
+
+@pytest.mark.claim("R4")
 def test_a_wait_of_its_own_length_counts_from_the_return(
     store: Store, worker: WorkerByHand, clock: MovableClock
 ) -> None:

@@ -71,6 +71,18 @@ def test_a_run_goes_through_its_steps_to_the_end(report: Workflow, sql: RawSql) 
     agree(run, sql)
 
 
+@pytest.mark.claim("F13")
+def test_a_step_that_has_begun_keeps_its_partition(app: Make) -> None:
+    own = app()
+    workflow = own.workflow("w")
+    workflow.step(name="count")(lambda task: task.repartition("calc", shards=5))
+    workflow.step(name="calc", shards=3, max_undone=1)(lambda task: task.shard.total)
+    run = workflow.submit("t")
+    own.run_until_idle()
+    assert [task.job.result for task in run.refresh().steps["calc"].tasks()] == [3, 3, 3]
+    assert run.refresh().state == "SUCCESS"
+
+
 @pytest.mark.claim("F8")
 def test_a_step_that_may_be_ignored_is_if_the_request_asks_for_it(report: Workflow) -> None:
     run = report.submit("t", ignore=["notify"])
