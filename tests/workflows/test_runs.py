@@ -71,6 +71,17 @@ def test_a_run_goes_through_its_steps_to_the_end(report: Workflow, sql: RawSql) 
     agree(run, sql)
 
 
+@pytest.mark.claim("F11")
+def test_a_worker_tells_the_tasks_it_made_itself_where_earlier_phases_are(app: Make) -> None:
+    workflow = app().workflow("w")
+    workflow.step(name="first")(lambda task: None)
+    workflow.step(name="last", phase=1)(lambda task: dict(task.dependencies))
+    with workflow.app.worker():  # type: ignore[attr-defined]
+        run = workflow.submit("t")
+        run.wait(60)
+    assert run.refresh().steps["last"].tasks()[0].job.result == {"first": "SUCCESS"}
+
+
 @pytest.mark.claim("F13")
 def test_a_step_that_has_begun_keeps_its_partition(app: Make) -> None:
     own = app()
