@@ -318,7 +318,7 @@ class Running(Holding):
             (counted,) = ([*each.values()] for each in ends.values())
             self._go_on(expected.head, counted, [end.step for end in counted], found=expected.steps)
             return 0
-        settled, found = self.settle_and_look(by_queue, looks if not self.adaptive else ())
+        settled, found = self.settle_and_look(by_queue, looks if not self.adaptive else (), rest)
         if self.adaptive:  # breakers are locked before runs
             self.count_successes([item for item in done if item.call.id in settled], 0)
             found = self.rows_of(looks)
@@ -332,9 +332,12 @@ class Running(Holding):
 
     @abstractmethod
     def settle_and_look(
-        self, by_queue: Mapping[str, Sequence[Done]], looks: Sequence[tuple[str, Mapping[str, Any]]]
+        self, by_queue: Mapping[str, Sequence[Done]], looks: Sequence[tuple[str, Mapping[str, Any]]], rest: Turn
     ) -> tuple[set[int], list[list[dict[str, Any]]]]:
-        """Settle plain success, then ask; the ids of those that were not stale, and the answers. Inside a transaction."""
+        """Settle plain success, then ask; the ids of those that were not stale, and the answers. Inside a transaction.
+
+        A store may make the rest of the turn in between, where much is done: then the run is not locked meanwhile.
+        """
 
     def go_along(self, turn: Turn) -> None:
         """The next run that is written is the last thing before this turn. A store may send both together."""
@@ -567,21 +570,21 @@ class Running(Holding):
 
         How many more may be made now; None if this maker is not the one that is waited for any more.
         """
-        with self.work():
-            head = self.locked_head(run)
-            before = self._steps_named(run, [step])[step]
-            counts = before.counts
-            if head.over or counts.state is not StepState.START or counts.created != produced or counts.all_created:
-                return None
-            if before.creation_held:
-                return None
+        with suppress(Overtaken), self.work():
+            head, before = self._maker(*self.rows_of([("run_head", {"id": run}), *self.look_at(run, [step])[1:]]), produced)
             jobs = [
                 self._task_job(head, step, task_name(Items(), step, index), {"index": index, "item": item})
                 for index, item in enumerate(items, produced)
             ]
-            self.insert_alike(jobs)
+            # They are stored before the run is locked, so that its other tasks may end meanwhile.
+            seen, (head, before) = head, self._maker(*self.insert_and_look(jobs, self.look_at(run, [step])), produced)
+            if (head.publication, head.priority) != (seen.publication, seen.priority):
+                raise Overtaken
             counts = structs.replace(
-                counts, created=counts.created + len(jobs), undone=counts.undone + len(jobs), all_created=last
+                before.counts,
+                created=before.counts.created + len(jobs),
+                undone=before.counts.undone + len(jobs),
+                all_created=last,
             )
             text = encode_json(cursor).decode() if cursor is not None else before.cursor
             self.run("put_items", {"run": run, "name": step, "items_job": before.items_job, "cursor": text})
@@ -590,6 +593,23 @@ class Running(Holding):
             else:
                 self._put_steps(run, {step: before}, [counts])
             return head.shape.steps[step].most_undone - counts.undone
+        return None
+
+    def _maker(self, found: Sequence[RowDict], steps: Sequence[RowDict], produced: int) -> "tuple[RunHead, RunStep]":
+        """The run and the step whose next items are waited for; `Overtaken` if they are not, or not from there on."""
+        for row, step in zip(found, map(self._run_step, steps), strict=True):
+            head, counts = self._head(row), step.counts
+            waits = counts.state is StepState.START and counts.created == produced and not counts.all_created
+            if waits and not head.over and not step.creation_held:
+                return head, step
+        raise Overtaken
+
+    def insert_and_look(
+        self, jobs: Sequence[NewJob], looks: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> list[list[RowDict]]:
+        """Jobs of one step, then questions."""
+        self.insert_alike(jobs)
+        return self.rows_of(looks)
 
     def fill_run(self, run: int) -> None:
         for row in self.rows("lock_run", {"id": run}):
@@ -707,6 +727,10 @@ class Running(Holding):
         with self.lone():
             found = self.rows("aborting_runs", {"limit": MOST})
         return sum(self.abort_tasks(row["id"], row["aborting"]) for row in found)
+
+
+class Overtaken(Exception):
+    """Somebody else has made these items, or nobody wants them any more."""
 
 
 class RunHead(Struct, frozen=True, kw_only=True):

@@ -48,6 +48,7 @@ MONTH = re.compile(r"[0-9]{4}_(0[1-9]|1[0-2])")  # as a part of the archive is n
 PROMOTED = 1000  # most jobs whose time has come that one turn puts in line
 NAMED = ("job_id", "lease_id_seq", "ready")  # whose names are also told as text
 MOST_EXPECTED = 100  # ends of lone tasks
+MANY = 20  # tasks that end in one turn
 KEY_TRIES = 100  # how often a key that comes and goes is asked for
 NEWS = {"": News.ANYTHING} | {
     "!" + news.value: news for news in News
@@ -247,14 +248,10 @@ class PostgresStore(SqlStore):
         self, asked: Sequence[tuple[str, Mapping[str, Any], str]], along: Turn | None = None
     ) -> list[list[dict[str, Any]]]:
         """Statements with their parameters and queues in one round trip; the rows of each. A turn may go along with them."""
-        with self.connection.wire.pipeline() as wire:
-            if self._to_begin:
-                self._to_begin = False
-                wire.send("begin")
-                self.connection.pin(wire)
+        with self._round_trip() as wire:
             replies = [wire.send(self.text(name, queue), params) for name, params, queue in asked]
             if along is not None:
-                self._sent = along, self._send_turn(wire, along, along.wants)
+                self._sent = self._sent or (along, self._send_turn(wire, along, along.wants))
                 if self._ahead is not None:
                     wire.send_off()
                     self._compare(wire)
@@ -263,6 +260,16 @@ class PostgresStore(SqlStore):
         if along is not None and not self.writes_more:
             self.connection.ended = True
         return [reply.dicts() for reply in replies]
+
+    @contextmanager
+    def _round_trip(self) -> Iterator[Wire]:
+        """It begins the transaction, where that was left to it."""
+        with self.connection.wire.pipeline() as wire:
+            if self._to_begin:
+                self._to_begin = False
+                wire.send("begin")
+                self.connection.pin(wire)
+            yield wire
 
     @contextmanager
     def work(self, write: bool = True, begin: bool = True) -> Iterator[None]:
@@ -700,8 +707,11 @@ class PostgresStore(SqlStore):
             raise Mistaken
 
     def go_along(self, turn: Turn) -> None:
+        self._along = turn if self._can_go_along(turn) else None
+
+    def _can_go_along(self, turn: Turn) -> bool:
         throttled = any(self.queue_row(want.queue).throttled for want in turn.wants)
-        self._along = turn if self._at_once and not (turn.reports or throttled) else None
+        return self._at_once and not (turn.reports or throttled)
 
     def exchange(self, turn: Turn) -> TurnAnswer:
         tasks = [item for item in turn.done if item.call.run is not None]
@@ -744,15 +754,20 @@ class PostgresStore(SqlStore):
         return structs.replace(answer, claimed=claimed, full=full)
 
     def settle_and_look(
-        self, by_queue: Mapping[str, Sequence[Done]], looks: Sequence[tuple[str, Mapping[str, Any]]]
+        self, by_queue: Mapping[str, Sequence[Done]], looks: Sequence[tuple[str, Mapping[str, Any]]], rest: Turn
     ) -> tuple[set[int], list[list[dict[str, Any]]]]:
-        """In one round trip."""
-        asked = [
-            ("settle", self._settle_params(queue, done, self.given_now()), queue) for queue, done in by_queue.items()
-        ]
-        found = self._asked([*asked, *((name, params, "") for name, params in looks)])
+        """In one round trip. Where many tasks ended others are claimed before the run is locked, which others wait for."""
+        now = self.given_now()
+        with self._round_trip() as wire:
+            ends = [
+                wire.send(self.text("settle", queue), self._settle_params(queue, done, now))
+                for queue, done in by_queue.items()
+            ]
+            if sum(map(len, by_queue.values())) >= MANY and self._can_go_along(rest):
+                self._sent = rest, self._send_turn(wire, rest, rest.wants)
+            answers = [wire.send(self.text(name), params) for name, params in looks]
         settled: set[int] = set()
-        for (queue, done), (end,) in zip(by_queue.items(), found[: len(by_queue)], strict=True):
+        for (queue, done), (end,) in zip(by_queue.items(), (reply.dicts() for reply in ends), strict=True):
             ids = [item.call.id for item in done]
             if end["count"] != len(ids):
                 params = {"ids": literal(ids), "now": end["now"]}
@@ -760,7 +775,18 @@ class PostgresStore(SqlStore):
             settled.update(ids)
             if self._now is None and not self.clock.movable:
                 self._now = end["now"].astimezone(UTC)
-        return settled, found[len(by_queue) :]
+        return settled, [reply.dicts() for reply in answers]
+
+    def insert_and_look(
+        self, jobs: Sequence[NewJob], looks: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> list[list[dict[str, Any]]]:
+        """In one round trip."""
+        if not jobs:
+            return self.rows_of(looks)
+        added, *found = self._asked([self._adding_alike(jobs, False), *((name, params, "") for name, params in looks)])
+        if not self._added_alike(jobs, added):
+            self.insert(jobs)
+        return found
 
     def put_run(self, run: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], jobs: Sequence[NewJob]) -> list[int]:
         """In one round trip."""
@@ -925,6 +951,7 @@ class PostgresStore(SqlStore):
             results = words_literal([item.result for item in items])
         return {
             "queue": queue,
+            "keyed": any(item.call.job_key is not None for item in items),
             "ids": literal([item.call.id for item in items]),
             "attempts": literal([item.call.attempt for item in items]),
             "seconds": literal([item.seconds for item in items]),
