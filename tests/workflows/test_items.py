@@ -107,7 +107,9 @@ def test_tasks_end_while_the_next_ones_are_being_stored(app: Callable[..., App],
     workflow = own.workflow("w")
 
     @workflow.step(items=lambda task: range(20), max_undone=10)
-    async def each(task: Any) -> None: ...
+    async def each(task: Any) -> None:
+        if 5 <= task.item < 10:
+            await asyncio.sleep(0.2)  # until the next ones are asked for
 
     def ended() -> bool:
         return bool(sql.value("select succeeded from {step}") == 10)
