@@ -326,9 +326,7 @@ class Items:
             items, cursor = functions.pairs(lot, context.step) if self._resumes else (lot, None)
             written = [as_json(item, f"item {at} of step `{context.step}`") for at, item in enumerate(items, produced)]
             payloads.dump(cursor, what="the cursor")
-            left = yield partial(
-                self._app.store.add_items, context.run, context.step, produced, written, cursor, last
-            )
+            left = yield partial(self._app.store.add_items, context.run, context.step, produced, written, cursor, last)
             if left is None:
                 break  # somebody else has made them
             produced, made, room = produced + len(lot), made + len(lot), left

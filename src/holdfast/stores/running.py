@@ -570,32 +570,38 @@ class Running(Holding):
 
         How many more may be made now; None if this maker is not the one that is waited for any more.
         """
-        with suppress(Overtaken), self.work():
-            head, before = self._maker(*self.rows_of([("run_head", {"id": run}), *self.look_at(run, [step])[1:]]), produced)
+        with suppress(Overtaken):
+            with self.work(write=False):
+                found = self.rows_of([("run_head", {"id": run}), *self.look_at(run, [step])[1:]])
+                head, before = self._waiting_for(produced, *found)
             jobs = [
                 self._task_job(head, step, task_name(Items(), step, index), {"index": index, "item": item})
                 for index, item in enumerate(items, produced)
             ]
-            # They are stored before the run is locked, so that its other tasks may end meanwhile.
-            seen, (head, before) = head, self._maker(*self.insert_and_look(jobs, self.look_at(run, [step])), produced)
+            return self._store_items(head, before.counts, jobs, cursor, last)
+        return None
+
+    def _store_items(self, seen: "RunHead", counts: StepRow, jobs: Sequence[NewJob], cursor: Any, last: bool) -> int:
+        """Before the run is locked, so that its other tasks may end meanwhile. How many more may be made."""
+        run, step = seen.id, counts.name
+        with self.work():
+            found = self.insert_and_look(jobs, self.look_at(run, [step]))
+            head, before = self._waiting_for(counts.created, *found)
             if (head.publication, head.priority) != (seen.publication, seen.priority):
-                raise Overtaken
-            counts = structs.replace(
-                before.counts,
-                created=before.counts.created + len(jobs),
-                undone=before.counts.undone + len(jobs),
-                all_created=last,
-            )
+                raise Overtaken  # the jobs would have to say something else
+            made, undone = before.counts.created + len(jobs), before.counts.undone + len(jobs)
+            counts = structs.replace(before.counts, created=made, undone=undone, all_created=last)
             text = encode_json(cursor).decode() if cursor is not None else before.cursor
             self.run("put_items", {"run": run, "name": step, "items_job": before.items_job, "cursor": text})
             if last:
                 self._go_on(head, (), [step], [counts])
             else:
                 self._put_steps(run, {step: before}, [counts])
-            return head.shape.steps[step].most_undone - counts.undone
-        return None
+            return head.shape.steps[step].most_undone - undone
 
-    def _maker(self, found: Sequence[RowDict], steps: Sequence[RowDict], produced: int) -> "tuple[RunHead, RunStep]":
+    def _waiting_for(
+        self, produced: int, found: Sequence[RowDict], steps: Sequence[RowDict]
+    ) -> "tuple[RunHead, RunStep]":
         """The run and the step whose next items are waited for; `Overtaken` if they are not, or not from there on."""
         for row, step in zip(found, map(self._run_step, steps), strict=True):
             head, counts = self._head(row), step.counts
@@ -606,7 +612,7 @@ class Running(Holding):
 
     def insert_and_look(
         self, jobs: Sequence[NewJob], looks: Sequence[tuple[str, Mapping[str, Any]]]
-    ) -> list[list[RowDict]]:
+    ) -> list[list[dict[str, Any]]]:
         """Jobs of one step, then questions."""
         self.insert_alike(jobs)
         return self.rows_of(looks)
