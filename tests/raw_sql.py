@@ -32,7 +32,7 @@ class RawSql:
 
     def __call__(self, statement: str, **parameters: Any) -> list[dict[str, Any]]:
         """Run a statement; its rows, if it has any."""
-        text = self._filled.get(statement) or self._fill(statement)
+        text = self.filled(statement)
         if self.postgres:
             text = PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
             cursor = self.connection.execute(text, parameters, prepare=False)
@@ -52,8 +52,11 @@ class RawSql:
         ((found,),) = [tuple(row.values()) for row in self(statement, **parameters)]
         return found
 
-    def _fill(self, statement: str) -> str:
-        return self._filled.setdefault(statement, SLOT.sub(self._table, statement))
+    def filled(self, statement: str) -> str:
+        """With the names of its tables."""
+        if statement not in self._filled:
+            self._filled[statement] = SLOT.sub(self._table, statement)
+        return self._filled[statement]
 
     def _table(self, match: re.Match[str]) -> str:
         return f'"{self.instance}_{match[2]}"' if match[1] else f'"{self.instance}__{match[2]}"'

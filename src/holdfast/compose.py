@@ -306,7 +306,7 @@ class Items:
         return asked
 
     async def make_on_loop(self, context: TaskContext) -> int:
-        """The same; the user's code, which may block, is called beside the event loop."""
+        """The same; what may block, the user's code and the database, is called beside the event loop."""
         making = self._making(context)
         asked = next(making)
         while not isinstance(asked, int):
@@ -314,7 +314,7 @@ class Items:
         return asked
 
     def _making(self, context: TaskContext) -> Generator[Callable[[], Any] | int, Any, None]:
-        """Asks for calls of the user's code, which gives the iterator and its items; how many were made at its end."""
+        """Asks for calls, of the user's code for items and of the store to keep them; how many were made at its end."""
         place, produced, room = (context.run, context.step), context.produced, context.room
         iterator, at = self._open.pop(place, (None, -1))
         if iterator is None or at != produced:
@@ -326,7 +326,7 @@ class Items:
             items, cursor = functions.pairs(lot, context.step) if self._resumes else (lot, None)
             written = [as_json(item, f"item {at} of step `{context.step}`") for at, item in enumerate(items, produced)]
             payloads.dump(cursor, what="the cursor")
-            left = self._app.store.add_items(context.run, context.step, produced, written, cursor, last)
+            left = yield partial(self._app.store.add_items, context.run, context.step, produced, written, cursor, last)
             if left is None:
                 break  # somebody else has made them
             produced, made, room = produced + len(lot), made + len(lot), left

@@ -11,7 +11,7 @@ import pytest
 from holdfast import App, Conflict, DuplicateJob
 from holdfast.clock import MovableClock
 from holdfast.jobs.job import Job, State
-from holdfast.stores.contract import NewJob, Store
+from holdfast.stores.contract import Done, NewJob, Store
 from tests.by_hand import WorkerByHand, add, declare
 from tests.raw_sql import RawSql
 
@@ -305,3 +305,24 @@ def test_an_enqueue_while_the_holder_becomes_final_gets_a_job_of_its_own(
     assert len(one.find(job_key="k", state="final", limit=100)) + len(one.find(job_key="k", state="initial")) == len(
         one.find(limit=100)
     )
+
+
+def test_the_law_of_keys_holds_again_after_a_statement_that_kept_them_itself(store: Any, sql: RawSql) -> None:
+    """On PostgreSQL statements for many jobs keep keys without the trigger, and only while they run."""
+    other, _, _ = (add(store, job_key=key, retries=0) for key in ("other", "ended", "erred"))
+    worker = WorkerByHand(store)
+    _, ended, erred = worker.claim(3)
+    raw = sql.filled(SECOND.format(how="", id="id + 1000", more="")).replace(":id", str(other.id))
+
+    def and_then_a_stranger(keep: Callable[[], Any]) -> None:
+        with store.transaction() as connection:
+            keep()
+            connection.execute(raw)
+
+    for keep in (lambda: store.add_alike([NewJob("mail", "send", "{}", job_key="new")]), lambda: worker.succeed(ended)):
+        with pytest.raises(Conflict, match="living job with"):
+            and_then_a_stranger(keep)
+    with store.work():
+        worker.turn(done=[Done(ended, 1.0, None)])
+        worker.fail(erred)
+    assert sql("select job_key from {key}") == [{"job_key": "other"}]

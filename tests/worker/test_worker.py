@@ -364,10 +364,16 @@ def test_a_second_stop_ends_the_grace_period(app: App) -> None:
 @pytest.mark.claim("C5")
 def test_everybody_sees_at_once_that_a_worker_is_stopping(url: str, instance: str) -> None:
     with App(url, name=instance, heartbeat=600, lost_after=3600) as app:
-        job = job_type(app, wait_for_ever("loop"), name="endless").enqueue()
+        begun = threading.Event()
+
+        async def endless() -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        job_type(app, endless, name="endless").enqueue()
         worker = app.worker(grace=600)
         worker.start()
-        until(lambda: job.refresh().state == "running")
+        assert begun.wait(60)
         stopping = threading.Thread(target=worker.stop)
         stopping.start()
         until(lambda: app.workers()[0].stopping, what="it tells")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import App
+from tests.faults.fleet import until
 from tests.raw_sql import RawSql
 
 MOST = 300
@@ -95,3 +96,31 @@ def test_items_that_cannot_be_given_are_an_error_of_the_step(app: Callable[..., 
     run = workflow.submit("t")
     own.run_until_idle()
     assert run.refresh().state == "ERROR"
+
+
+@pytest.mark.claim("F12")
+def test_tasks_end_while_the_next_ones_are_being_stored(app: Callable[..., App], sql: RawSql) -> None:
+    """On SQLite there is one writer at a time. On PostgreSQL neither the run nor the event loop waits for the maker."""
+    if not sql.postgres:
+        pytest.skip("one writer at a time")
+    own = app()
+    workflow = own.workflow("w")
+
+    @workflow.step(items=lambda task: range(20), max_undone=10)
+    async def each(task: Any) -> None:
+        if 5 <= task.item < 10:
+            await asyncio.sleep(0.2)  # until the next ones are asked for
+
+    def ended() -> bool:
+        return bool(sql.value("select succeeded from {step}") == 10)
+
+    own.store.queues()
+    with sql.transaction(), own.worker():
+        sql("insert into {key} (job_type, job_key, id) values ('w.each', 't:each.item-10', -1)")
+        run = workflow.submit("t")
+        until(ended, what="all that were made have ended")
+        sql("delete from {key} where id = -1")
+        sql("commit")
+        assert run.wait(60).state == "SUCCESS"
+        sql("begin")
+    assert run.refresh().steps["each"].succeeded == 20

@@ -28,8 +28,8 @@ from holdfast.builds.build import (
 )
 from holdfast.errors import Conflict, NotFound
 from holdfast.jobs.job import Job, Outcome
+from holdfast.stores.acting import Acting
 from holdfast.stores.contract import BuildFilter, EndedBuild, NewBuild, NewJob, Received, StatusRow
-from holdfast.stores.running import Running
 from holdfast.stores.statements import RowDict, encode_json, error_of
 
 KEPT_RESULTS = (Outcome.SUCCESS, Outcome.FAILED)  # reported again without a new run (B4)
@@ -39,7 +39,7 @@ decode_steps = msgspec.json.Decoder(tuple[BuildStep, ...]).decode
 FIELDS = ("ref", "branch", "tag", "pull_request", "forge", "trusted", "title", "author", "tells")
 
 
-class Building(Running):
+class Building(Acting):
     """Adds the verbs about builds."""
 
     def identity(self) -> str:

@@ -1,4 +1,4 @@
-"""Runs of workflows: submitted, advanced with the end of every task, retried, aborted, forgotten.
+"""Runs of workflows: submitted, and advanced with the end of every task.
 
 Rules:
 - The end of a task and what follows from it (steps that move, tasks that are made) are one transaction: no wake-up can
@@ -14,31 +14,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-import msgspec
 from msgspec import Struct, field, structs
 
 from holdfast.clock import Clock
-from holdfast.errors import Conflict, NotFound
-from holdfast.jobs.job import Job, Outcome
+from holdfast.errors import Conflict
+from holdfast.jobs.job import Outcome
 from holdfast.jobs.states import Change
 from holdfast.stores.contract import Done, NewJob, RunRow, RunStep, StepOfRun, Submission, Turn, TurnAnswer
-from holdfast.stores.holding import Holding
+from holdfast.stores.runs import Runs, decode_names, decode_object, params_of
 from holdfast.stores.statements import RowDict, encode_json
 from holdfast.workflows import definition as definitions
-from holdfast.workflows import states
 from holdfast.workflows.definition import Definition
 from holdfast.workflows.partition import Items, Simple, task_name
 from holdfast.workflows.partition import decode as decode_partition
 from holdfast.workflows.partition import encode as encode_partition
-from holdfast.workflows.plan import Ended, Overview, Plan, Planning, Shape, StepRow, account, as_step, overview, plan
+from holdfast.workflows.plan import Ended, Overview, Plan, Planning, Shape, StepRow, account, overview
 from holdfast.workflows.states import STEP_STATES, WORKFLOW_STATES, StepState, WorkflowState
 
-MOST = 1000  # rows of one look
-SHAPES = 200  # definitions that are remembered
 FEW = 50  # steps that are read before it is certain that they are needed
 NO_STEPS: Mapping[str, RunStep] = {}
-decode_object = msgspec.json.Decoder(dict[str, Any]).decode
-decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 class TaskEnd(Struct, frozen=True):
@@ -50,172 +44,15 @@ class TaskEnd(Struct, frozen=True):
     effects: str | None = None
 
 
-class Running(Holding):
-    """Adds the verbs about runs."""
+class Running(Runs):
+    """Adds the verbs that move runs on."""
 
     looks_ahead = False  # it reads slowly, and works out the end of a lone task meanwhile
 
     def __init__(self, instance: str, clock: Clock) -> None:
         super().__init__(instance, clock)
-        self._shapes: dict[int, Shape] = {}
-        self._published: dict[int, tuple[int, dict[str, Any]]] = {}  # by run: after how many publications
         self._made: MadeTasks | None = None  # during a turn
         self.writes_more = False  # after the run that is being written, in the same transaction
-
-    # Declaring
-
-    def declare_workflows(self, declared: Sequence[Definition]) -> None:
-        """Store what the code declares, if it differs from what is stored."""
-        known = self.workflows()
-        new = [each for each in declared if known.get(each.name) != each]
-        if new:
-            with self.work():
-                for each in sorted(new, key=lambda definition: definition.name):
-                    params = {"name": each.name, "definition": definitions.encode(each)}
-                    self.run("put_workflow", {**params, "now": self.time(self.now())})
-
-    def workflows(self) -> Mapping[str, Definition]:
-        """Every workflow that some code has declared, by name."""
-        with self.lone():
-            return {row["name"]: definitions.decode(row["definition"]) for row in self.rows("workflows")}
-
-    # Looking
-
-    def run_of(self, workflow: str, trigger: str) -> RunRow:
-        """The run that a trigger made, also an archived one."""
-        with self.work(write=False):
-            found = self._found("run_of", {"workflow": workflow, "trigger": trigger})
-            return self._no_run(workflow, trigger) if found is None else found
-
-    def run_by_id(self, run: int) -> RunRow:
-        with self.work(write=False):
-            return self._run_by_id(run)
-
-    def _run_by_id(self, run: int) -> RunRow:
-        found = self._found("run", {"id": run})
-        if found is None:
-            raise NotFound(f"There is no run {run} in instance `{self.instance}`.")
-        return found
-
-    def _found(self, name: str, params: Mapping[str, Any]) -> RunRow | None:
-        """Among the live runs, else in the archive."""
-        for where in (name, f"archived_{name}"):
-            for row in self.rows(where, params):
-                return self._run_row(row)
-        return None
-
-    def runs(
-        self,
-        workflow: str | None = None,
-        state: str | None = None,
-        before: int | None = None,
-        limit: int = 50,
-        archive: bool = False,
-    ) -> Sequence[RunRow]:
-        """Newest first; with `archive` also those in the archive."""
-        with self.work(write=False):
-            params = {"workflow": workflow, "state": state, "before": before, "limit": limit}
-            rows = self.rows("runs", params)
-            if archive:
-                rows = sorted([*rows, *self.rows("archived_runs", params)], key=lambda row: -row["id"])[:limit]
-            return [self._run_row(row) for row in rows]
-
-    def run_state(self, run: int) -> WorkflowState:
-        """For those who wait: without its steps."""
-        with self.lone():
-            for row in self.rows("run_head", {"id": run}) or self.rows("archived_run", {"id": run}):
-                return WorkflowState(row["state"])
-        raise NotFound(f"There is no run {run} in instance `{self.instance}`.")
-
-    def step_of_run(self, run: int, step: str, publication: int | None = None) -> StepOfRun:
-        """What tasks of a step that were made after so many publications are told; None: after all so far.
-
-        The steps it has nothing to do with are not read.
-        """
-        with self.work(write=False):
-            for row in self.rows("run_head", {"id": run}):
-                shape = self._shape(run)
-                declared = shape.steps[step]
-                known = self._steps_named(run, {step, *declared.after, *shape.earlier(declared.phase)})
-                params = params_of(shape, step, row, self._published_by(row, publication))
-                seen = {name: each.counts.state.value for name, each in known.items() if name != step}
-                secrets = shape.definition.secrets
-                return StepOfRun(shape.definition.name, row["trigger"], declared, known[step], params, seen, secrets)
-            raise NotFound(f"There is no run {run} in instance `{self.instance}`.")
-
-    def _published_by(self, row: RowDict, publication: int | None) -> dict[str, Any]:
-        """What was published up to a publication (F13). Tasks come in their order, so each is read about once."""
-        if publication is None or publication >= row["publication"]:
-            return decode_object(row["published"])
-        number, params = self._published.pop(row["id"], (0, {}))
-        if number > publication:
-            number, params = 0, {}
-        told = self.rows("publications", {"run": row["id"], "after": number, "upto": publication})
-        params = definitions.merged(params, *(decode_object(each["params"]) for each in told))
-        self._published[row["id"]] = publication, params
-        while len(self._published) > SHAPES:
-            self._published.pop(next(iter(self._published)))
-        return params
-
-    def tasks(self, run: int, step: str, after: int = 0, limit: int = MOST) -> Sequence[Job]:
-        """The jobs of a step's tasks, in the order they were made; of a task that was retried the last one."""
-        with self.work(write=False):
-            row = self._run_by_id(run)
-            params = {"run": run, "job_type": f"{row.workflow}.{step}", "after": after, "limit": limit}
-            params["items"] = f"{row.trigger}:{step}.items"
-            found = [self.job_of(each) for name in ("tasks", "archived_tasks") for each in self.rows(name, params)]
-        last = {job.job_key: job for job in sorted(found, key=lambda job: job.id)}  # while its jobs follow a run
-        return sorted(last.values(), key=lambda job: job.id)[:limit]
-
-    def _run_row(self, row: RowDict) -> RunRow:
-        archived = "archive_time" in row
-        steps = self.rows("archived_steps" if archived else "steps", {"run": row["id"]})
-        return RunRow(
-            id=row["id"],
-            workflow=row["workflow"],
-            trigger=row["trigger"],
-            state=WorkflowState(row["state"]),
-            definition=definitions.decode(row["definition"]),
-            params=decode_object(row["params"]),
-            step_params=decode_object(row["step_params"]),
-            published=decode_object(row["published"]),
-            publication=row["publication"],
-            ignore=decode_names(row["ignore"]),
-            priority=row["priority"],
-            progress=round(row["progress"], 4),
-            aborted=bool(row["aborted"]),
-            create_time=self._known(row["create_time"]),
-            update_time=self._known(row["update_time"]),
-            end_time=self.moment(row["end_time"]),
-            steps=tuple(map(self._run_step, steps)),
-            holds=() if archived else self.holds_of(row["workflow"], row["id"]),
-            archived=archived,
-        )
-
-    def _run_step(self, row: RowDict) -> RunStep:
-        return RunStep(
-            counts=StepRow(
-                name=row["name"],
-                partition=decode_partition(row["partition"]),
-                state=StepState(row["state"]),
-                created=row["created"],
-                undone=row["undone"],
-                succeeded=row["succeeded"],
-                failed=row["failed"],
-                errors=row["errors"],
-                all_created=bool(row["all_created"]),
-            ),
-            items_job=row["items_job"],
-            cursor=row["cursor"],
-            start_time=self.moment(row["start_time"]),
-            end_time=self.moment(row["end_time"]),
-            creation_held=bool(row["creation_held"]),
-        )
-
-    def _no_run(self, workflow: str, trigger: str) -> RunRow:
-        raise NotFound(
-            f"There is no run of workflow `{workflow}` with trigger `{trigger}` in instance `{self.instance}`."
-        )
 
     # Submitting
 
@@ -318,7 +155,7 @@ class Running(Holding):
             (counted,) = ([*each.values()] for each in ends.values())
             self._go_on(expected.head, counted, [end.step for end in counted], found=expected.steps)
             return 0
-        settled, found = self.settle_and_look(by_queue, looks if not self.adaptive else ())
+        settled, found = self.settle_and_look(by_queue, looks if not self.adaptive else (), rest)
         if self.adaptive:  # breakers are locked before runs
             self.count_successes([item for item in done if item.call.id in settled], 0)
             found = self.rows_of(looks)
@@ -332,9 +169,12 @@ class Running(Holding):
 
     @abstractmethod
     def settle_and_look(
-        self, by_queue: Mapping[str, Sequence[Done]], looks: Sequence[tuple[str, Mapping[str, Any]]]
+        self, by_queue: Mapping[str, Sequence[Done]], looks: Sequence[tuple[str, Mapping[str, Any]]], rest: Turn
     ) -> tuple[set[int], list[list[dict[str, Any]]]]:
-        """Settle plain success, then ask; the ids of those that were not stale, and the answers. Inside a transaction."""
+        """Settle plain success, then ask; the ids of those that were not stale, and the answers. Inside a transaction.
+
+        A store may make the rest of the turn in between, where much is done: then the run is not locked meanwhile.
+        """
 
     def go_along(self, turn: Turn) -> None:
         """The next run that is written is the last thing before this turn. A store may send both together."""
@@ -400,16 +240,6 @@ class Running(Holding):
             over=WORKFLOW_STATES[WorkflowState(row["state"])].done,
         )
 
-    def _shape(self, run: int) -> Shape:
-        """A run's definition, read once: it never changes."""
-        shape = self._shapes.get(run)
-        if shape is None:
-            text = self.rows("definition_of", {"id": run})[0]["definition"]
-            shape = self._shapes[run] = Shape(definitions.decode(text))
-            while len(self._shapes) > SHAPES:
-                self._shapes.pop(next(iter(self._shapes)))
-        return shape
-
     def _count_only(self, head: "RunHead", ends: Sequence[TaskEnd]) -> None:
         """The run is over; what still ends is only counted."""
         known = self._steps_named(head.id, {end.step for end in ends})
@@ -460,15 +290,6 @@ class Running(Holding):
         self.run("add_publication", {"run": head.id, "number": number, "params": encode_json(new).decode()})
         text = encode_json(definitions.merged(decode_object(head.published), new)).decode()
         return structs.replace(head, published=text, publication=number)
-
-    def _steps_named(self, run: int, names: Iterable[str]) -> dict[str, RunStep]:
-        return self._by_name(self.rows("steps_named", self._naming(run, names)))
-
-    def _naming(self, run: int, names: Iterable[str]) -> dict[str, Any]:
-        return {"run": run, "names": self.words(sorted(names))}
-
-    def _by_name(self, rows: Iterable[RowDict]) -> dict[str, RunStep]:
-        return {row["name"]: self._run_step(row) for row in rows}
 
     def _put_steps(self, run: int, known: Mapping[str, RunStep], steps: Iterable[StepRow]) -> None:
         """Those that changed."""
@@ -567,36 +388,52 @@ class Running(Holding):
 
         How many more may be made now; None if this maker is not the one that is waited for any more.
         """
-        with self.work():
-            head = self.locked_head(run)
-            before = self._steps_named(run, [step])[step]
-            counts = before.counts
-            if head.over or counts.state is not StepState.START or counts.created != produced or counts.all_created:
-                return None
-            if before.creation_held:
-                return None
+        with suppress(Overtaken):
+            with self.work(write=False):
+                found = self.rows_of([("run_head", {"id": run}), *self.look_at(run, [step])[1:]])
+                head, before = self._waiting_for(produced, *found)
             jobs = [
                 self._task_job(head, step, task_name(Items(), step, index), {"index": index, "item": item})
                 for index, item in enumerate(items, produced)
             ]
-            self.insert_alike(jobs)
-            counts = structs.replace(
-                counts, created=counts.created + len(jobs), undone=counts.undone + len(jobs), all_created=last
-            )
+            return self._store_items(head, before.counts, jobs, cursor, last)
+        return None
+
+    def _store_items(self, seen: "RunHead", counts: StepRow, jobs: Sequence[NewJob], cursor: Any, last: bool) -> int:
+        """Before the run is locked, so that its other tasks may end meanwhile. How many more may be made."""
+        run, step = seen.id, counts.name
+        with self.work():
+            found = self.insert_and_look(jobs, self.look_at(run, [step]))
+            head, before = self._waiting_for(counts.created, *found)
+            if (head.publication, head.priority) != (seen.publication, seen.priority):
+                raise Overtaken  # the jobs would have to say something else
+            made, undone = before.counts.created + len(jobs), before.counts.undone + len(jobs)
+            counts = structs.replace(before.counts, created=made, undone=undone, all_created=last)
             text = encode_json(cursor).decode() if cursor is not None else before.cursor
             self.run("put_items", {"run": run, "name": step, "items_job": before.items_job, "cursor": text})
             if last:
                 self._go_on(head, (), [step], [counts])
             else:
                 self._put_steps(run, {step: before}, [counts])
-            return head.shape.steps[step].most_undone - counts.undone
+            return head.shape.steps[step].most_undone - undone
 
-    def fill_run(self, run: int) -> None:
-        for row in self.rows("lock_run", {"id": run}):
-            names = [each["name"] for each in self.rows("steps_to_fill", {"run": run})]
-            head = self._head(row)
-            if names and not head.over:
-                self._go_on(head, (), names)
+    def _waiting_for(
+        self, produced: int, found: Sequence[RowDict], steps: Sequence[RowDict]
+    ) -> "tuple[RunHead, RunStep]":
+        """The run and the step whose next items are waited for; `Overtaken` if they are not, or not from there on."""
+        for row, step in zip(found, map(self._run_step, steps), strict=True):
+            head, counts = self._head(row), step.counts
+            waits = counts.state is StepState.START and counts.created == produced and not counts.all_created
+            if waits and not head.over and not step.creation_held:
+                return head, step
+        raise Overtaken
+
+    def insert_and_look(
+        self, jobs: Sequence[NewJob], looks: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> list[list[dict[str, Any]]]:
+        """Jobs of one step, then questions."""
+        self.insert_alike(jobs)
+        return self.rows_of(looks)
 
     def locked_head(self, run: int) -> "RunHead":
         """To be changed in this transaction."""
@@ -605,108 +442,16 @@ class Running(Holding):
         archived = self._run_by_id(run)
         raise Conflict(f"{archived.title} is in the archive ({archived.state}): nothing about it changes any more.")
 
-    # Acting
+    def fill_run(self, run: int) -> None:
+        for row in self.rows("lock_run", {"id": run}):
+            names = [each["name"] for each in self.rows("steps_to_fill", {"run": run})]
+            head = self._head(row)
+            if names and not head.over:
+                self._go_on(head, (), names)
 
-    def retry_run(self, run: int, actor: str) -> RunRow:
-        """Undo what erred and run it again; what failed stays (F16)."""
-        with self.work():
-            head, row = self.locked_head(run), self._run_by_id(run)
-            if row.state is not WorkflowState.ERROR:
-                raise Conflict(f"{row.title} is `{row.state}`; only one that ended in `ERROR` is retried.")
-            self.refuse_living(row, "retried")
-            self._refuse_second(row.definition)
-            self._audit(actor, "retry", detail=row.title)
-            self.run("end_abort", {"id": run})
-            # As if something was published: its tasks are told anew what the steps before them came to.
-            head = structs.replace(head, aborted=False, publication=head.publication + 1)
-            known = {step.counts.name: structs.replace(step, items_job=None) for step in row.steps}
-            steps, jobs = self._undone_again(head, known)
-            for name, step in known.items():
-                self.run("put_items", {"run": run, "name": name, "items_job": None, "cursor": step.cursor})
-            if jobs:
-                self.insert(jobs)
-            may_create = not self._creation_held(head, row.steps)
-            planned = plan(row.definition, steps, row.ignore, may_create)
-            self._carry_out(head, planned, known, ())
-            return self._run_by_id(run)
 
-    def _undone_again(self, head: "RunHead", known: Mapping[str, RunStep]) -> tuple[list[StepRow], list[NewJob]]:
-        """The steps as they are after a retry, and their erred tasks as new jobs."""
-        jobs: list[NewJob] = []
-        steps: list[StepRow] = []
-        for step in states.retry([as_step(head.shape.steps[name], each.counts) for name, each in known.items()]):
-            was = known[step.name].counts
-            counts = structs.replace(was, state=step.state)
-            if was.state is StepState.ERROR:
-                erred = self._erred(head, step.name)
-                jobs += erred
-                counts = structs.replace(counts, undone=len(erred), errors=0)
-            steps.append(counts)
-        return steps, jobs
-
-    def _erred(self, head: "RunHead", step: str) -> list[NewJob]:
-        """The erred tasks of a step as new jobs (J11)."""
-        found = []
-        job_type = f"{head.shape.definition.name}.{step}"
-        for job in self.rows("erred_tasks", {"job_type": job_type, **_keys_of(head.id, head.trigger)}):
-            task = job["job_key"].rpartition(":")[2]
-            if task != f"{step}.items":
-                told = decode_object(job["payload"])
-                found.append(structs.replace(self._task_job(head, step, task, told), retry_of=job["id"]))
-        return found
-
-    def abort_run(self, run: int, actor: str) -> RunRow:
-        """End everything of it that is not done (F16). Its jobs are aborted afterwards, one by one; a sweeper goes on with
-        that if we cannot.
-        """
-        with self.work():
-            head, row = self.locked_head(run), self._run_by_id(run)
-            if head.over:
-                raise Conflict(f"{row.title} is `{row.state}` already: it cannot be aborted.")
-            self._audit(actor, "abort", detail=row.title)
-            known = {step.counts.name: step for step in row.steps}
-            ended = states.abort([as_step(head.shape.steps[name], step.counts) for name, step in known.items()])
-            steps = [structs.replace(known[end.name].counts, state=end.state) for end in ended]
-            self._put_run(structs.replace(head, aborted=True), overview(row.definition, steps), known, steps)
-            self.run("begin_abort", {"id": run, "actor": actor})
-        self.abort_tasks(run, actor)
-        return self.run_by_id(run)
-
-    def abort_tasks(self, run: int, actor: str) -> int:
-        """Abort the living jobs of a run that was aborted; how many."""
-        count = 0
-        while True:
-            with self.work(write=False):
-                unasked = self._tasks_of("unasked_tasks", self._run_by_id(run))
-            for job_id in unasked:
-                with suppress(Conflict):  # it ended meanwhile
-                    self.abort(job_id, actor)
-                    count += 1
-            if len(unasked) < MOST:
-                with self.work():
-                    self.run("end_abort", {"id": run})
-                return count
-
-    def first_undone(self, row: RunRow, step: str) -> int | None:
-        """Of a step's jobs that are not final, the one made first."""
-        return min(self._tasks_of("living_tasks", row, steps=[step]), default=None)
-
-    def _tasks_of(self, name: str, row: RunRow, limit: int = MOST, steps: Sequence[str] | None = None) -> list[int]:
-        wanted = [step.name for step in row.definition.steps] if steps is None else steps
-        types = self.words([f"{row.workflow}.{step}" for step in wanted])
-        params = {"types": types, "limit": limit, **_keys_of(row.id, row.trigger)}
-        return [each["id"] for each in self.rows(name, params)]
-
-    def refuse_living(self, row: RunRow, what: str) -> None:
-        """A run that was aborted is done before all its jobs are."""
-        if self._tasks_of("living_tasks", row, 1):
-            raise Conflict(f"{row.title} was aborted, and jobs of it still run. It can be {what} when they have ended.")
-
-    def go_on_aborting(self) -> int:
-        """Abort the tasks of aborted runs that nobody has aborted yet; how many."""
-        with self.lone():
-            found = self.rows("aborting_runs", {"limit": MOST})
-        return sum(self.abort_tasks(row["id"], row["aborting"]) for row in found)
+class Overtaken(Exception):
+    """Somebody else has made these items, or nobody wants them any more."""
 
 
 class RunHead(Struct, frozen=True, kw_only=True):
@@ -788,13 +533,6 @@ def changed_steps(known: Mapping[str, RunStep], steps: Iterable[StepRow], now: A
     return found
 
 
-def params_of(shape: Shape, step: str, row: Mapping[str, Any], published: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a run's row, for a step; later sources win (F13)."""
-    asked = decode_object(row["step_params"]).get(step, {})
-    given = decode_object(row["params"])
-    return definitions.merged(shape.definition.params, given, shape.steps[step].params, asked, published)
-
-
 def likely(shape: Shape, touched: Iterable[str]) -> set[str]:
     """What will be asked for when steps of one task end: those that come after them, and all that these wait for."""
     found: set[str] = set()
@@ -829,8 +567,3 @@ def _repartitioned(rows: Mapping[str, StepRow], effects: Sequence[Mapping[str, A
             if name in rows and rows[name].state is StepState.DORMANT:
                 found[name] = structs.replace(rows[name], partition=decode_partition(encode_json(partition)))
     return found
-
-
-def _keys_of(run: int, trigger: str) -> dict[str, Any]:
-    """What the keys of a run's jobs lie between (F21)."""
-    return {"run": run, "low": f"{trigger}:", "high": f"{trigger};"}

@@ -18,7 +18,8 @@ from holdfast.clock import microseconds, moment, monotonic, sleep
 from holdfast.stores import queryfile
 from holdfast.stores.copying import JOB, LOT, Row, Side, Table, clash
 from holdfast.stores.migrate import SEALED
-from holdfast.stores.postgres.jobs import STATEMENTS, PostgresStore
+from holdfast.stores.postgres.instance import STATEMENTS
+from holdfast.stores.postgres.jobs import PostgresStore
 from holdfast.stores.statements import decode_any
 
 CENTURY = microseconds(datetime(2000, 1, 1, tzinfo=UTC))

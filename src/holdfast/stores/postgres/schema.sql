@@ -988,9 +988,9 @@ ALTER INDEX holdfast__job_job_type_job_key_id_idx ATTACH PARTITION holdfast_work
 
 ALTER INDEX holdfast__job_run_job_type_id_idx ATTACH PARTITION holdfast_work_run_job_type_id_idx;
 
-CREATE TRIGGER key_free AFTER UPDATE OF outcome ON holdfast__job FOR EACH ROW WHEN (((new.job_key IS NOT NULL) AND (new.state = 'final'::text) AND (old.state <> 'final'::text))) EXECUTE FUNCTION holdfast__key_free();
+CREATE TRIGGER key_free AFTER UPDATE OF outcome ON holdfast__job FOR EACH ROW WHEN (((new.job_key IS NOT NULL) AND (new.state = 'final'::text) AND (old.state <> 'final'::text) AND (current_setting('holdfast.keys'::text, true) IS DISTINCT FROM 'kept'::text))) EXECUTE FUNCTION holdfast__key_free();
 
-CREATE TRIGGER key_take AFTER INSERT ON holdfast__job FOR EACH ROW WHEN ((new.job_key IS NOT NULL)) EXECUTE FUNCTION holdfast__key_take();
+CREATE TRIGGER key_take AFTER INSERT ON holdfast__job FOR EACH ROW WHEN (((new.job_key IS NOT NULL) AND (current_setting('holdfast.keys'::text, true) IS DISTINCT FROM 'kept'::text))) EXECUTE FUNCTION holdfast__key_take();
 
 CREATE TRIGGER law_archive BEFORE UPDATE ON holdfast__archive FOR EACH ROW EXECUTE FUNCTION holdfast__archive_refuse();
 

@@ -53,6 +53,9 @@ class Reply:
         return [dict(zip(names, row, strict=True)) for row in self.fetchall()]
 
 
+Answer = psycopg.Cursor[Any] | Reply
+
+
 class Collected(NamedTuple):
     """A statement with its values, ready to be sent."""
 

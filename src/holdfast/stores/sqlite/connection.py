@@ -3,6 +3,7 @@
 - WAL and `synchronous=FULL`: what was acknowledged survives a power cut.
 - The file belongs to Holdfast. Another SQLite library in this process can drop our locks and delete our WAL; so after
   each commit, before anybody is told, the WAL at the path is compared with the one we opened.
+- SQLite has one writer at a time. Those of this process queue for it; for others it is tried again and again.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakValueDictionary
 
 import apsw
 
@@ -24,6 +26,11 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 BUSY = (apsw.BusyError, apsw.LockedError)
 LONGEST_PAUSE = 0.004  # seconds between two tries for the write lock
+QUEUE_FOR = 0.05  # seconds; then it is tried as with a stranger's lock
+writers: "WeakValueDictionary[str, threading.Lock]" = (
+    WeakValueDictionary()
+)  # by file: had by whoever of this process writes
+os.register_at_fork(after_in_child=writers.clear)  # it may be had by a thread that is not in the copy
 
 
 class Connection:
@@ -38,6 +45,7 @@ class Connection:
         self.watchers: list[Callable[[News], None]] = []  # told by whoever shares this connection
         self._closing = False
         self._inode = 0
+        self._writers = writers.setdefault(os.path.realpath(path), threading.Lock())
         self.database: Any = self._open()  # apsw's own types leave every value open
 
     @property
@@ -88,17 +96,28 @@ class Connection:
                 finally:
                     self.depth -= 1
                 return
-            self._begin(write)
-            self.depth = 1
-            try:
-                yield
-            except BaseException:
-                self._roll_back()
-                raise
-            else:
-                self._commit(write)
-            finally:
-                self.depth = 0
+            with self._queued(write):
+                self._begin(write)
+                self.depth = 1
+                try:
+                    yield
+                except BaseException:
+                    self._roll_back()
+                    raise
+                else:
+                    self._commit(write)
+                finally:
+                    self.depth = 0
+
+    @contextmanager
+    def _queued(self, write: bool) -> Iterator[None]:
+        """To be let go of by the one before is quicker than to try again."""
+        got = write and not self.in_memory and self._writers.acquire(timeout=QUEUE_FOR)
+        try:
+            yield
+        finally:
+            if got:
+                self._writers.release()
 
     def _begin(self, write: bool) -> None:
         if self.broken:

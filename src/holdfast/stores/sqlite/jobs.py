@@ -494,7 +494,7 @@ class SqliteStore(SqlStore):
         return stale
 
     def settle_and_look(
-        self, by_queue: Mapping[str, Sequence[Done]], looks: Sequence[tuple[str, Mapping[str, Any]]]
+        self, by_queue: Mapping[str, Sequence[Done]], looks: Sequence[tuple[str, Mapping[str, Any]]], rest: Turn
     ) -> tuple[set[int], list[list[dict[str, Any]]]]:
         stamp, settled = microseconds(self.now()), set[int]()
         for queue, done in by_queue.items():

@@ -125,7 +125,8 @@ create table {key} (
   primary key (job_type, job_key)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 20000);
 
--- Who adds jobs with keys takes the keys first: then one look is enough.
+-- A statement that takes or frees the keys of all its jobs itself says so while it runs (`holdfast.keys`): PL/pgSQL for every row costs more than
+-- the rest of its work. Whatever else writes a job is kept to the law here.
 create function {key_take}() returns trigger language plpgsql as $$
 begin
   if exists (select from {key} where job_type = new.job_type and job_key = new.job_key and id = new.id) then
@@ -138,7 +139,8 @@ begin
   return null;
 end $$;
 
-create trigger key_take after insert on {job} for each row when (new.job_key is not null) execute function {key_take}();
+create trigger key_take after insert on {job} for each row
+  when (new.job_key is not null and current_setting('holdfast.keys', true) is distinct from 'kept') execute function {key_take}();
 
 create function {key_free}() returns trigger language plpgsql as $$
 begin
@@ -147,7 +149,8 @@ begin
 end $$;
 
 create trigger key_free after update of outcome on {job} for each row
-  when (new.job_key is not null and new.state = 'final' and old.state <> 'final') execute function {key_free}();
+  when (new.job_key is not null and new.state = 'final' and old.state <> 'final' and current_setting('holdfast.keys', true) is distinct from 'kept')
+  execute function {key_free}();
 
 -- Due jobs in claim order. major, minor: priority, time; or time, priority on a queue with order="schedule".
 create table {ready} (

@@ -42,11 +42,11 @@ join {key} k on k.job_type = p.job_type and k.job_key = p.job_key;
 
 -- name: add_alike
 -- Jobs that differ by key and payload only: one round trip where keys, COPY and a look at the queue would be seven. A job whose key is
--- taken is left out; if :all are to be stored, that is an error.
+-- taken is left out; if :all are to be stored, that is an error. The keys are kept here, and not once more by the trigger.
 with asked as materialized (
   select nextval({job_id_text}) as id, job_key, payload from unnest(:keys::text[], :payloads::text[]) a (job_key, payload)
   where (select throttler is null and (coalesce(set_limit, declared_limit) < 1 or :throttle_factor::float8 <= coalesce(set_limit, declared_limit))
-    from {queue} where name = :queue)),
+    from {queue} where name = :queue) and (select set_config('holdfast.keys', 'kept', true)) = 'kept'),
  taken as (insert into {key} (job_type, job_key, id) select :job_type, job_key, id from asked on conflict do nothing returning id),
  new as (
   insert into {queue_table} (id, queue, job_type, job_key, create_time, run, priority, throttle_factor, timeout, retries, timeout_named,
@@ -61,6 +61,7 @@ with asked as materialized (
     :throttle_factor, new.create_time
   from new, {queue} q where q.name = :queue)
 (select id, job_key from new order by id)
+union all select null, null where set_config('holdfast.keys', '', true) is null
 union all select null, null where :all and 1 / case when (select count(*) from new) = cardinality(:keys::text[]) then 1 else 0 end = 0;
 
 -- name: copy_jobs

@@ -1,16 +1,19 @@
 -- name: settle
 -- Plain success. :ids is sorted, so width_bucket finds a job's place in the other arrays: a join with unnest is planned by statistics
 -- that lie (the table was tiny when the plan was made) and then walks the whole table for every job. A row that is not this attempt's is left alone.
+-- If one of them may be :keyed, their keys are freed here, and not one by one by the trigger.
 with done as (
   update {queue_table} j set state = 'final', outcome = 'success', situation = null, end_time = coalesce(:now::timestamptz, statement_timestamp()),
     update_time = coalesce(:now::timestamptz, statement_timestamp()), execution_time = (:seconds::float8[])[width_bucket(j.id, :ids::bigint[])],
     total_time = j.total_time + (:seconds::float8[])[width_bucket(j.id, :ids::bigint[])], result = (:results::text[])[width_bucket(j.id, :ids::bigint[])]
-  where j.id = any(:ids::bigint[])
+  where j.id = any(:ids::bigint[]) and (select set_config('holdfast.keys', case when :keyed then 'kept' else '' end, true)) is not null
     and (j.state, j.attempt, j.situation) is not distinct from ('running', (:attempts::int[])[width_bucket(j.id, :ids::bigint[])], 'held')
-  returning j.id),
+  returning j.id, j.job_type, j.job_key),
+ freed as (delete from {key} where :keyed and ctid = any(array(
+  select k.ctid from done cross join lateral (select ctid from {key} where job_type = done.job_type and job_key = done.job_key and id = done.id offset 0) k))),
  noted as (insert into {ended} (end_time, queue, ids)
   select coalesce(:now::timestamptz, statement_timestamp()), :queue, array_agg(id) from done having count(*) > 0)
-select count(*), coalesce(:now::timestamptz, statement_timestamp()) as now from done;
+select count(*), coalesce(:now::timestamptz, statement_timestamp()) as now, set_config('holdfast.keys', '', true) from done;
 
 -- name: end_leases
 delete from {lease} where id = any(:ids::bigint[]);

@@ -1,0 +1,125 @@
+"""What people do to a run: retry it, abort it (F16)."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from msgspec import structs
+
+from holdfast.errors import Conflict
+from holdfast.stores.contract import NewJob, RunRow, RunStep
+from holdfast.stores.running import RunHead, Running
+from holdfast.stores.runs import MOST, decode_object
+from holdfast.workflows import states
+from holdfast.workflows.plan import StepRow, as_step, overview, plan
+from holdfast.workflows.states import StepState, WorkflowState
+
+
+class Acting(Running):
+    """Adds the verbs that interfere with runs."""
+
+    def retry_run(self, run: int, actor: str) -> RunRow:
+        """Undo what erred and run it again; what failed stays (F16)."""
+        with self.work():
+            head, row = self.locked_head(run), self._run_by_id(run)
+            if row.state is not WorkflowState.ERROR:
+                raise Conflict(f"{row.title} is `{row.state}`; only one that ended in `ERROR` is retried.")
+            self.refuse_living(row, "retried")
+            self._refuse_second(row.definition)
+            self._audit(actor, "retry", detail=row.title)
+            self.run("end_abort", {"id": run})
+            # As if something was published: its tasks are told anew what the steps before them came to.
+            head = structs.replace(head, aborted=False, publication=head.publication + 1)
+            known = {step.counts.name: structs.replace(step, items_job=None) for step in row.steps}
+            steps, jobs = self._undone_again(head, known)
+            for name, step in known.items():
+                self.run("put_items", {"run": run, "name": name, "items_job": None, "cursor": step.cursor})
+            if jobs:
+                self.insert(jobs)
+            may_create = not self._creation_held(head, row.steps)
+            planned = plan(row.definition, steps, row.ignore, may_create)
+            self._carry_out(head, planned, known, ())
+            return self._run_by_id(run)
+
+    def _undone_again(self, head: RunHead, known: Mapping[str, RunStep]) -> tuple[list[StepRow], list[NewJob]]:
+        """The steps as they are after a retry, and their erred tasks as new jobs."""
+        jobs: list[NewJob] = []
+        steps: list[StepRow] = []
+        for step in states.retry([as_step(head.shape.steps[name], each.counts) for name, each in known.items()]):
+            was = known[step.name].counts
+            counts = structs.replace(was, state=step.state)
+            if was.state is StepState.ERROR:
+                erred = self._erred(head, step.name)
+                jobs += erred
+                counts = structs.replace(counts, undone=len(erred), errors=0)
+            steps.append(counts)
+        return steps, jobs
+
+    def _erred(self, head: RunHead, step: str) -> list[NewJob]:
+        """The erred tasks of a step as new jobs (J11)."""
+        found = []
+        job_type = f"{head.shape.definition.name}.{step}"
+        for job in self.rows("erred_tasks", {"job_type": job_type, **_keys_of(head.id, head.trigger)}):
+            task = job["job_key"].rpartition(":")[2]
+            if task != f"{step}.items":
+                told = decode_object(job["payload"])
+                found.append(structs.replace(self._task_job(head, step, task, told), retry_of=job["id"]))
+        return found
+
+    def abort_run(self, run: int, actor: str) -> RunRow:
+        """End everything of it that is not done (F16). Its jobs are aborted afterwards, one by one; a sweeper goes on with
+        that if we cannot.
+        """
+        with self.work():
+            head, row = self.locked_head(run), self._run_by_id(run)
+            if head.over:
+                raise Conflict(f"{row.title} is `{row.state}` already: it cannot be aborted.")
+            self._audit(actor, "abort", detail=row.title)
+            known = {step.counts.name: step for step in row.steps}
+            ended = states.abort([as_step(head.shape.steps[name], step.counts) for name, step in known.items()])
+            steps = [structs.replace(known[end.name].counts, state=end.state) for end in ended]
+            self._put_run(structs.replace(head, aborted=True), overview(row.definition, steps), known, steps)
+            self.run("begin_abort", {"id": run, "actor": actor})
+        self.abort_tasks(run, actor)
+        return self.run_by_id(run)
+
+    def abort_tasks(self, run: int, actor: str) -> int:
+        """Abort the living jobs of a run that was aborted; how many."""
+        count = 0
+        while True:
+            with self.work(write=False):
+                unasked = self._tasks_of("unasked_tasks", self._run_by_id(run))
+            for job_id in unasked:
+                with suppress(Conflict):  # it ended meanwhile
+                    self.abort(job_id, actor)
+                    count += 1
+            if len(unasked) < MOST:
+                with self.work():
+                    self.run("end_abort", {"id": run})
+                return count
+
+    def first_undone(self, row: RunRow, step: str) -> int | None:
+        """Of a step's jobs that are not final, the one made first."""
+        return min(self._tasks_of("living_tasks", row, steps=[step]), default=None)
+
+    def _tasks_of(self, name: str, row: RunRow, limit: int = MOST, steps: Sequence[str] | None = None) -> list[int]:
+        wanted = [step.name for step in row.definition.steps] if steps is None else steps
+        types = self.words([f"{row.workflow}.{step}" for step in wanted])
+        params = {"types": types, "limit": limit, **_keys_of(row.id, row.trigger)}
+        return [each["id"] for each in self.rows(name, params)]
+
+    def refuse_living(self, row: RunRow, what: str) -> None:
+        """A run that was aborted is done before all its jobs are."""
+        if self._tasks_of("living_tasks", row, 1):
+            raise Conflict(f"{row.title} was aborted, and jobs of it still run. It can be {what} when they have ended.")
+
+    def go_on_aborting(self) -> int:
+        """Abort the tasks of aborted runs that nobody has aborted yet; how many."""
+        with self.lone():
+            found = self.rows("aborting_runs", {"limit": MOST})
+        return sum(self.abort_tasks(row["id"], row["aborting"]) for row in found)
+
+
+def _keys_of(run: int, trigger: str) -> dict[str, Any]:
+    """What the keys of a run's jobs lie between (F21)."""
+    return {"run": run, "low": f"{trigger}:", "high": f"{trigger};"}

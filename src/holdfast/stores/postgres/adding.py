@@ -1,0 +1,279 @@
+"""New jobs on PostgreSQL: one by a statement of its own, many alike by another, all others by COPY."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+from msgspec import Struct, structs
+
+from holdfast.clock import Clock, monotonic
+from holdfast.errors import Conflict, Invalid, NotFound, Unavailable
+from holdfast.jobs import throttle
+from holdfast.jobs.job import Job
+from holdfast.stores.contract import NewJob
+from holdfast.stores.migrate import moved
+from holdfast.stores.postgres.connection import LOST, one_line
+from holdfast.stores.postgres.instance import PostgresInstance
+from holdfast.stores.postgres.lent import Lent, driver_of
+from holdfast.stores.postgres.literals import field, line, words_literal
+from holdfast.stores.postgres.wire import Answer
+from holdfast.stores.statements import ALIKE, FIRST_OPTION, decode_any, encode_json
+
+TELL_EVERY = 0.005  # seconds between notifications of a queue by one process: NOTIFY makes commits wait for each other
+KEY_TRIES = 100  # how often a key that comes and goes is asked for
+
+
+class PostgresAdding(PostgresInstance):
+    """Adds what makes jobs."""
+
+    def __init__(self, conninfo: str, instance: str, clock: Clock, patience: float | None = 5) -> None:
+        super().__init__(conninfo, instance, clock, patience)
+        self._told: dict[str, float] = {}  # when a lone enqueue last told of a queue
+
+    def add_batch(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
+        unkeyed = len(jobs) == 1 and self.queue_row(jobs[0].queue).throttler is None
+        if unkeyed and self.connection.depth == 0 and is_plain(jobs[0]):
+            return [self._add_one(jobs[0])]
+        return super().add_batch(jobs)
+
+    def _alone(self, name: str, params: Mapping[str, Any], queue: str) -> Answer:
+        """One statement that is often asked, with little ado."""
+        if self.connection.pooled:
+            return self.connection.database.execute(self.text(name, queue).encode(), params)
+        with self.connection.wire.pipeline() as wire:
+            return wire.send(self.text(name, queue), params)
+
+    def _add_one(self, new: NewJob) -> Job:
+        names = (
+            "queue",
+            "job_type",
+            "retry_of",
+            "priority",
+            "throttle_factor",
+            "timeout",
+            "retries",
+            "timeout_named",
+            "retries_named",
+            "expires_time",
+            "payload",
+        )
+        params = {name: getattr(new, name) for name in names}
+        with self.lone():
+            told_at = monotonic()
+            tell = told_at - self._told.get(new.queue, 0.0) >= TELL_EVERY  # leading edge; workers look again after it
+            params |= {
+                "tell": tell,
+                "channel": self.channel,
+                "now": self.given_now(),
+            }
+            try:
+                stored = self._alone("add_one", params, new.queue).fetchone()
+            except LOST as error:
+                self.connection.lost(error)
+                raise Unavailable(
+                    f"PostgreSQL was lost while a job was being stored ({one_line(error)}): it may or may not be there. "
+                    "A job enqueued with a job_key can safely be enqueued again."
+                ) from error
+            if stored is None:
+                self._read_queues()
+                throttle.check_factor(new.throttle_factor, self.queue_row(new.queue).throttle_limit)
+                raise NotFound(f"There is no queue `{new.queue}` in instance `{self.instance}` any more.")
+            if tell:
+                self._told[new.queue] = told_at
+        now = stored[1].astimezone(UTC)
+        return self.job_added(new, stored[0], now, now)
+
+    def add_alike(self, jobs: Sequence[NewJob]) -> list[int]:
+        name, params, queue = self._adding_alike(jobs, False)
+        return self._added_alike(jobs, self.rows(name, params, queue))
+
+    def _adding_alike(self, jobs: Sequence[NewJob], all_of_them: bool) -> tuple[str, dict[str, Any], str]:
+        params = {name: getattr(jobs[0], name) for name in ALIKE}
+        params |= {"keys": words_literal([new.job_key for new in jobs]), "now": self.given_now(), "all": all_of_them}
+        return "add_alike", params | {"payloads": words_literal([new.payload for new in jobs])}, jobs[0].queue
+
+    def _added_alike(self, jobs: Sequence[NewJob], rows: Sequence[Mapping[str, Any]]) -> list[int]:
+        added = {row["job_key"]: row["id"] for row in rows}
+        if not added:
+            return []
+        self.announce_new([jobs[0].queue])
+        left = [new for new in jobs if new.job_key not in added]
+        if left:
+            added |= {job.job_key: job.id for job in self.insert(left)}
+        return [added[new.job_key] for new in jobs]
+
+    def insert(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
+        self._read_queues()  # their order and limits as they are now
+        self.check_pools(jobs)
+        given = self.rows("next_ids", {"count": len(jobs)})[0]
+        ids = given["ids"]
+        if self._now is None and not self.clock.movable:
+            self._now = given["now"].astimezone(UTC)
+        now = self.now()
+        duplicates = self._take_keys(jobs, ids)
+        frames: dict[tuple[Any, ...], Frame] = {}
+        added: list[Job] = []
+        rows: dict[str, list[str]] = {}
+        ready: list[str] = []
+        waiting: list[str] = []
+        for index, (new, job_id) in enumerate(zip(jobs, ids, strict=True)):
+            if index in duplicates:
+                added.append(duplicates[index])
+                continue
+            options = (new.queue, new.job_type, structs.astuple(new)[FIRST_OPTION:])
+            frame = frames.get(options)
+            if frame is None:
+                frame = frames[options] = self._frame(new, now)
+            rows.setdefault(new.queue, []).append(frame.job_line(job_id, new))
+            (ready if frame.due else waiting).append(f"{frame.before_id}{job_id}{frame.after_id}")
+            added.append(structs.replace(frame.job, id=job_id, job_key=new.job_key, payload=decode_any(new.payload)))
+        for queue, lines in rows.items():
+            self._copy("copy_jobs", lines, queue)
+        self._copy("copy_ready", ready)
+        self._copy("copy_waiting", waiting)
+        for index, job in duplicates.items():
+            if jobs[index].on_duplicate == "replace" and job.id in ids:  # the first of them is stored only now
+                added[index] = self.insert([jobs[index]])[0]
+        self.write_traces(jobs, added)
+        self.announce_new(sorted(rows))
+        return added
+
+    def _frame(self, new: NewJob, now: datetime) -> "Frame":
+        at, closes = self.placed(new, now)
+        zones = encode_json(new.time_windows).decode() if new.time_windows else None
+        options = (new.retry_of, new.run, new.priority, new.throttle_factor, new.timeout, new.retries)
+        middle = line(now, *options, new.timeout_named, new.retries_named, zones, new.expires_time)
+        major, minor = self.rank(new.queue, new.priority, at)
+        due = at <= now
+        return Frame(
+            job=self.job_added(new, 0, now, at),
+            due=due,
+            head=line(new.queue, new.job_type)[:-1],
+            middle=middle[:-1],
+            tail=line(at, now),
+            before_id=line(new.queue, major, minor, "")[:-1] if due else line(at, "")[:-1],
+            after_id="\t" + (line(new.job_type, new.throttle_factor, closes, now) if due else line(new.queue, closes)),
+        )
+
+    def _copy(self, name: str, lines: Sequence[str], queue: str = "") -> None:
+        if lines:
+            with self.connection.database.cursor() as cursor, cursor.copy(self.text(name, queue).encode()) as copy:
+                copy.write("".join(lines))
+
+    def _take_keys(self, jobs: Sequence[NewJob], ids: Sequence[int]) -> dict[int, Job]:
+        """Keys first, so that a duplicate does not break the transaction. The duplicates by position."""
+        keyed = sorted(
+            (new.job_type, new.job_key, job_id)
+            for new, job_id in zip(jobs, ids, strict=True)
+            if new.job_key is not None
+        )
+        taken: set[int] = set()
+        holders: dict[tuple[str, str], int] = {}
+        open_ = keyed
+        for _ in range(KEY_TRIES):
+            if not open_:
+                break
+            types, keys, wanted = (list(column) for column in zip(*open_, strict=True))
+            params = {"types": types, "keys": keys, "ids": wanted}
+            taken |= {row["id"] for row in self.rows("take_keys", params)}
+            if len(taken) == len(keyed):
+                return {}
+            # A holder that ended between the two statements is neither: its key is free, and asked for again.
+            holders |= {(row["job_type"], row["job_key"]): row["id"] for row in self.rows("key_holders", params)}
+            open_ = [entry for entry in open_ if entry[2] not in taken and entry[:2] not in holders]
+        if not keyed:
+            return {}
+        own = {job_id: new for new, job_id in zip(jobs, ids, strict=True) if job_id in taken}
+        losers = [new if job_id not in taken else None for new, job_id in zip(jobs, ids, strict=True)]
+        return self._losers(losers, holders, own)
+
+    def _losers(
+        self, losers: Sequence[NewJob | None], holders: Mapping[tuple[str, str], int], own: Mapping[int, NewJob]
+    ) -> dict[int, Job]:
+        """What each job that did not get its key gets instead."""
+        found: dict[int, Job] = {}
+        keyed = [(index, new) for index, new in enumerate(losers) if new is not None and new.job_key is not None]
+        # In the order of what they hold, as everybody locks rows.
+        for index, new in sorted(keyed, key=lambda pair: holders.get((pair[1].job_type, pair[1].job_key or ""), 0)):
+            holder = holders.get((new.job_type, new.job_key or ""))
+            if holder is None:
+                raise Conflict(
+                    f"The key `{new.job_key}` of type `{new.job_type}` changes hands too fast. Enqueue again."
+                )
+            if holder in own:  # the same key twice in one call: the first one has it
+                at, _ = self.placed(own[holder], self.now())
+                first = self.job_added(own[holder], holder, self.now(), at)
+                found[index] = self.as_duplicate(new, first)
+            else:
+                found[index] = self.settle_duplicates([new], holders)[0]
+        return found
+
+    def add_within(self, jobs: Sequence[NewJob], connection: Any) -> Sequence[Job]:
+        """In the caller's transaction: psycopg's, SQLAlchemy's or Django's, on the same database."""
+        if connection is self.connection._database:
+            with self._translated():
+                return self.insert_apart(jobs)
+        driver = driver_of(connection)
+        try:
+            store = self._borrowed(driver)
+            added = store.insert_apart(jobs)
+            store._tell_queues()
+            return added
+        except psycopg.errors.UndefinedTable as error:
+            raise Invalid(
+                f"connection= is open on database `{driver.info.dbname}`, where its search_path shows no instance "
+                f"`{self.instance}`. Connect to the App's database and schema."
+            ) from error
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise Invalid(
+                f"connection= may not store jobs: {one_line(error)}. Grant its role what the App's has."
+            ) from error
+        except UnicodeEncodeError as error:
+            raise Invalid(
+                f"connection= has the client_encoding {driver.info.encoding}, which lacks a character of this job. Set it to UTF8."
+            ) from error
+        except psycopg.IntegrityError as error:
+            raise Conflict(f"PostgreSQL refused a write: {one_line(error)}.") from error
+        except psycopg.Error as error:
+            raise moved(error.diag.message_primary or "") or Unavailable(
+                f"PostgreSQL cannot go on with connection=: {one_line(error)}. Roll it back and begin again."
+            ) from error
+
+    def _borrowed(self, connection: psycopg.Connection[Any]) -> "PostgresAdding":
+        store = type(self)(self.conninfo, self.instance, self.clock, self.patience)
+        store._queues, store._filled, store.source = self._queues, self._filled, self.source
+        lent: Any = Lent(connection)
+        store.connection._database = lent
+        store.connection.depth = 1
+        return store
+
+
+class Frame(Struct, frozen=True):
+    """What the COPY lines of jobs with the same options have in common."""
+
+    job: Job
+    due: bool
+    head: str
+    middle: str
+    tail: str
+    before_id: str
+    after_id: str
+
+    def job_line(self, job_id: int, new: NewJob) -> str:
+        key = "\\N" if new.job_key is None else field(new.job_key)
+        payload = new.payload.replace("\\", "\\\\")
+        return f"{job_id}\t{self.head}\t{key}\t{self.middle}\t{payload}\t{self.tail}"
+
+
+def is_plain(new: NewJob) -> bool:
+    """Due now, with nothing that needs a second look."""
+    return (
+        new.job_key is None
+        and new.scheduled_run_time is None
+        and new.delay is None
+        and not new.time_windows
+        and new.expires_time is None
+        and new.run is None
+        and new.trace is None
+    )

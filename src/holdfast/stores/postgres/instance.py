@@ -1,0 +1,362 @@
+"""An instance in a PostgreSQL database: how it is made and kept, how its tables are called, how it is asked.
+
+- The database's clock decides; a statement is told the time only by a movable clock.
+- A pipeline on an autocommit connection is one transaction.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from holdfast.clock import Clock
+from holdfast.errors import Conflict, Unavailable
+from holdfast.stores import queryfile
+from holdfast.stores.contract import News, QueueDeclared, Watch
+from holdfast.stores.migrate import Migrations, moved, refuse_arriving
+from holdfast.stores.postgres.connection import GIVEN_UP, LOST, Connection, check_conninfo, one_line, passing
+from holdfast.stores.postgres.floors import Floors, Pin
+from holdfast.stores.postgres.literals import literal
+from holdfast.stores.postgres.watch import ChannelWatch
+from holdfast.stores.sql import SqlStore
+
+PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
+STATEMENTS = {
+    name: PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
+    for name, text in queryfile.load("holdfast.stores.postgres").items()
+}
+OLDEST_SERVER = 140000
+MONTH = re.compile(r"[0-9]{4}_(0[1-9]|1[0-2])")  # as a part of the archive is named
+NAMED = ("job_id", "lease_id_seq", "ready")  # whose names are also told as text
+NEWS = {"": News.ANYTHING} | {
+    "!" + news.value: news for news in News
+}  # told in place of a queue's name, which cannot look so
+
+
+class PostgresInstance(SqlStore):
+    """One connection to one instance, without what makes jobs and runs them."""
+
+    connection: Connection
+
+    def __init__(self, conninfo: str, instance: str, clock: Clock, patience: float | None = 5) -> None:
+        super().__init__(instance, clock)
+        self.conninfo = check_conninfo(conninfo)
+        self.channel = f"{instance}__ready"
+        self.connection = Connection(conninfo, patience)
+        self.lock = self.connection.lock
+        self._filled: dict[tuple[str, str, str], str] = {}
+        self._to_tell: set[str] = set()  # at the end of this transaction
+        self._months: set[datetime] = set()  # that this transaction knows the archive to have partitions for
+        self._now: datetime | None = None
+        self.floors = Floors()
+
+    def close(self) -> None:
+        self.connection.close()
+
+    # The instance
+
+    def migrations(self) -> Migrations:
+        return Migrations("holdfast.stores.postgres", self.instance)
+
+    def set_up(self) -> None:
+        """Make the instance if it is not there; refuse another version than this code's."""
+        with self.work():
+            self._refuse_server()
+            version = self._version()
+            if version == self.migrations().last:
+                refuse_arriving(self.instance, self.rows("moves"))
+                return
+        self.migrations().refuse_unless_new(version)
+        self.migrate()
+
+    def _refuse_server(self) -> None:
+        server = self.rows("server")[0]
+        if server["number"] < OLDEST_SERVER:
+            raise Unavailable(f"PostgreSQL {server['version']} is too old: Holdfast needs 14 or newer.")
+        if server["standby"]:
+            raise passing("This PostgreSQL server is a read-only standby. Point the URL at the primary.")
+
+    def migrate(self) -> Sequence[str]:
+        """Bring the instance to this version; the titles of what was done."""
+        with self.work():
+            self.run("lock_set_up")
+            self.run("create_registry")
+            self.run("create_table_registry")
+            version = self._version()
+            self.migrations().refuse_newer(version)
+            done = []
+            for number, title, text in self.migrations().after(version):
+                self.connection.database.execute(queryfile.fill(text, self.instance).encode(), prepare=False)
+                self.run("set_version", {"instance": self.instance, "version": number, "now": self.now()})
+                done.append(f"{number:04} {title}")
+            return done
+
+    def _version(self) -> int:
+        if not self.rows("has_registry")[0]["found"]:
+            return 0
+        found = self.rows("version", {"instance": self.instance})
+        return found[0]["version"] if found else 0
+
+    def instances(self) -> Sequence[str]:
+        with self.work():
+            return [row["name"] for row in self.rows("instances")] if self.rows("has_registry")[0]["found"] else []
+
+    def check(self) -> Sequence[tuple[str, bool, str]]:
+        """What `holdfast doctor` looks at here."""
+        with self.work():
+            server, version = self.rows("server")[0], self._version()
+        return [
+            ("PostgreSQL server", server["number"] >= OLDEST_SERVER, str(server["version"])),
+            ("server accepts writes", not server["standby"], "a standby" if server["standby"] else "a primary"),
+            (
+                "schema version",
+                version == self.migrations().last,
+                f"{version}, this code wants {self.migrations().last}",
+            ),
+        ]
+
+    def create_queue(self, queue: QueueDeclared, now: datetime) -> None:
+        self.run("lock_set_up")
+        if any(row.name == queue.name for row in self._read_queues()):
+            return
+        self._own_table(queue)
+        self.run("patient_lock")
+        literals = {"queue_name": "'" + queue.name + "'"}
+        for name in ("create_queue_table", "create_queue_key", "create_queue_check", "attach_queue", "refuse_truncate"):
+            self._defined(name, literals, queue.table_name)
+        params: dict[str, Any] = {"name": queue.name, "table_name": queue.table_name, "throttler": queue.throttler}
+        params["claim_order"] = queue.claim_order
+        self.run("add_queue", {**params, "declared_limit": queue.throttle_limit, "now": now})
+
+    def _own_table(self, queue: QueueDeclared) -> None:
+        for row in self.rows("table_owner", {"table_name": queue.table_name}):
+            raise Conflict(
+                f"Table `{queue.table_name}` for queue `{queue.name}` of instance `{self.instance}` belongs to queue `{row['queue']}` of "
+                f"instance `{row['instance']}`. Use another queue name, instance name or table_naming_strategy."
+            )
+        if self.rows("foreign_table", {"table_name": queue.table_name})[0]["found"]:
+            raise Conflict(
+                f"Table `{queue.table_name}` for queue `{queue.name}` of instance `{self.instance}` exists already and is not Holdfast's. "
+                "Use another queue name, instance name or table_naming_strategy."
+            )
+        self.run("own_table", {"table_name": queue.table_name, "instance": self.instance, "queue": queue.name})
+
+    # The form of things
+
+    def now(self) -> datetime:
+        """The database's time, the same throughout a transaction."""
+        if self.clock.movable:
+            return self.clock.now()
+        if self._now is None:
+            if not self.connection.depth:
+                with self.work():
+                    return self.now()
+            self._now = self.rows("now")[0]["now"].astimezone(UTC)
+        return self._now
+
+    def given_now(self) -> datetime | None:
+        """For statements that ask the database's clock themselves."""
+        return self.clock.now() if self.clock.movable else None
+
+    def time(self, moment: datetime | None) -> datetime | None:
+        return moment
+
+    def moment(self, value: datetime | None) -> datetime | None:
+        return None if value is None else value.astimezone(UTC)
+
+    def instant(self, at: datetime) -> float:
+        return at.timestamp()
+
+    def pack(self, ids: Sequence[int]) -> str:
+        return literal(ids)
+
+    def unpack(self, value: list[int]) -> list[int]:
+        return value
+
+    def words(self, values: Sequence[str]) -> list[str]:
+        return list(values)
+
+    # Statements and transactions
+
+    def text(self, name: str, queue: str = "", asked: str = "asked_types") -> str:
+        """The statement with its names filled in. `asked` names what a claim is for."""
+        key = name, queue, asked
+        if key not in self._filled:
+            table = self.table_named(queue) if queue else ""
+            literals = {f"{name}_text": "'" + queryfile.quoted(f"{self.instance}__{name}") + "'" for name in NAMED}
+            literals["asked"] = " and ".join(STATEMENTS[part] for part in asked.split())
+            self._filled[key] = queryfile.fill(STATEMENTS[name], self.instance, table, literals)
+        return self._filled[key]
+
+    def rows(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> list[dict[str, Any]]:
+        self._refuse_ahead()
+        with self.connection.database.cursor(row_factory=dict_row) as cursor:
+            return cursor.execute(self.text(name, queue).encode(), params or {}).fetchall()
+
+    def run(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> int:
+        self._refuse_ahead()
+        return self.connection.database.execute(self.text(name, queue).encode(), params or {}).rowcount
+
+    def _refuse_ahead(self) -> None:
+        """While answers are outstanding nothing else can be asked."""
+
+    def run_many(self, name: str, params: Sequence[Mapping[str, Any]], queue: str = "") -> None:
+        with self.connection.database.cursor() as cursor:
+            cursor.executemany(self.text(name, queue).encode(), params)  # one round trip for all
+
+    @contextmanager
+    def work(self, write: bool = True, begin: bool = True) -> Iterator[None]:
+        """`begin` is False where the first statements of the transaction begin it themselves."""
+        with self._translated(), self.connection.transaction(begin):
+            outermost = self.connection.depth == 1
+            if outermost:
+                self._now = None
+                self._months.clear()
+                self._to_tell.clear()
+            yield
+            if outermost:
+                self._tell_queues()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.errors.RaiseException as error:
+            raise moved(error.diag.message_primary or "") or error from error
+        except psycopg.IntegrityError as error:
+            raise Conflict(f"PostgreSQL refused a write: {one_line(error)}.") from error
+        except psycopg.errors.InFailedSqlTransaction as error:
+            raise Conflict(GIVEN_UP) from error
+        except psycopg.errors.LockNotAvailable as error:
+            raise passing(f"PostgreSQL: a lock could not be had in time ({one_line(error)}). Try again.") from error
+        except psycopg.errors.ReadOnlySqlTransaction as error:
+            raise self.connection.read_only() from error
+        except LOST as error:
+            if self.connection.depth:
+                raise
+            raise self.connection.lost(error) from error
+
+    def announce(self, queues: Sequence[str]) -> None:
+        """Told at the end of the transaction, once for each queue."""
+        self._to_tell.update(queues or ("",))
+
+    def _tell_queues(self) -> None:
+        for queue in sorted(self._to_tell):
+            self.run("tell", {"channel": self.channel, "queue": queue})
+        self._to_tell.clear()
+
+    @contextmanager
+    def transaction(self) -> Iterator[psycopg.Connection[Any]]:
+        with self.work():
+            yield self.connection.database
+
+    def tell(self, news: News) -> None:
+        self.run("tell", {"channel": self.channel, "queue": "!" + news.value})
+
+    def watch(self, wake: Callable[[News], None]) -> Watch:
+        return ChannelWatch(self.conninfo, self.channel, lambda told: wake(NEWS.get(told, News.JOBS)))
+
+    @property
+    def generation(self) -> int:  # type: ignore[override]
+        return self.connection.generation
+
+    @contextmanager
+    def lone(self) -> Iterator[None]:
+        with self._translated(), self.connection.lone():
+            yield
+
+    lone_write = lone
+
+    def make_room_in_archive(self, end_time: datetime) -> None:
+        """The partition of the month; made by one archiver at a time."""
+        first = datetime(end_time.year, end_time.month, 1, tzinfo=UTC)
+        if first in self._months:
+            return
+        after = _end_of_month(f"{first:%Y_%m}")
+        month = queryfile.quoted(f"{self.instance}__archive_{first:%Y_%m}")
+        literals = {"month": month, "month_text": f"'{month}'", "first": f"'{first}'", "next": f"'{after}'"}
+        self.run("lock_set_up")
+        found = self._defined("has_month", literals).fetchall()
+        if not found[0][0]:
+            self._defined("create_month", literals)
+            self._defined("attach_month", literals)
+        self._months.add(first)
+
+    def let_go(self, before: datetime, limit: int) -> int:
+        """From months that are over as a whole: taken out of the archive, emptied of what stands beside, dropped."""
+        self.run("lock_set_up")
+        self.run("patient_lock")
+        while (month := self._forgotten_month(before)) is not None:
+            forgotten = {"forgotten": queryfile.quoted(month)}
+            after = self._forgetting.get(month, 0)
+            found = self._defined("month_ids", forgotten, params={"after": after, "limit": limit}).fetchall()
+            self.drop_beside([job_id for (job_id,) in found])
+            if len(found) < limit:
+                self._defined("drop_month", forgotten)
+                self._forgetting.pop(month, None)
+            else:
+                self._forgetting[month] = found[-1][0]
+            if found:
+                return len(found)
+        return 0
+
+    def oldest_kept(self, before: datetime) -> datetime:
+        return datetime(before.year, before.month, 1, tzinfo=UTC)
+
+    def _forgotten_month(self, before: datetime) -> str | None:
+        """The table of a month that is not part of the archive any more; None if no month is old enough."""
+        literals = {"archive_text": f"'{queryfile.quoted(f'{self.instance}__archive')}'"}
+        for kind in ("forgotten", "archive"):
+            prefix = f"{self.instance}__{kind}_"
+            for name, attached in self._defined("archive_parts", literals, params={"prefix": prefix}).fetchall():
+                written = name.removeprefix(prefix)
+                if attached == (kind == "archive") and MONTH.fullmatch(written) and _end_of_month(written) <= before:
+                    forgotten = f"{self.instance}__forgotten_{written}"
+                    return forgotten if kind == "forgotten" else self._take_out(name, forgotten)
+        return None
+
+    def _take_out(self, month: str, forgotten: str) -> str:
+        names = {"month": queryfile.quoted(month), "forgotten": queryfile.quoted(forgotten)}
+        self._defined("detach_month", names)
+        self._defined("rename_month", names)
+        return forgotten
+
+    def _defined(
+        self, name: str, literals: Mapping[str, str], table: str = "", params: Mapping[str, Any] | None = None
+    ) -> psycopg.Cursor[Any]:
+        """A statement with names that are not the instance's or a queue's; run once, so not prepared."""
+        text = queryfile.fill(STATEMENTS[name], self.instance, table, literals)
+        return self.connection.database.execute(text.encode(), params, prepare=False)
+
+    def tidy(self, thorough: bool = True) -> str | None:
+        """Vacuum the tables that claims leave dead entries in: autovacuum looks only once a minute.
+
+        While an old snapshot keeps it from removing them, claims begin behind them.
+        """
+        with self._translated(), self.connection.lock:
+            pin = self._pin()
+            suspected = self.floors.suspects(pin)
+            if suspected or (thorough and not self.floors.pinned):
+                for name in ("vacuum_ready", "vacuum_lease"):
+                    self.connection.database.execute(self.text(name).encode(), prepare=False)
+            if not (suspected and self.floors.found(self._pin().dead)):
+                return None
+        by = "a replica or a prepared transaction" if pin.pid is None else f"the process {pin.pid} of the server"
+        return (
+            f"An old snapshot, held by {by}, keeps dead rows at the head of the line. Until it ends claims begin behind them, "
+            "and a job that is enqueued before its turn is noticed up to a second late. End that transaction."
+        )
+
+    def _pin(self) -> Pin:
+        found = self.rows("oldest_snapshot")[0]
+        return Pin(found["oldest"], found["pid"], found["dead"])
+
+
+def _end_of_month(written: str) -> datetime:
+    """The first moment after a month that is written as `2026_01`."""
+    year, month = map(int, written.split("_"))
+    return datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC)
