@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import GIVE_UP, Adaptive, App, Failed, Fixed, NoDelay, Retry, Unavailable
+from holdfast import GIVE_UP, WAIT, Adaptive, App, Failed, Fixed, NoDelay, Retry, Unavailable
 from holdfast.clock import MovableClock
 from holdfast.jobs.job import Job, JobError
 from holdfast.worker import judge
@@ -300,3 +300,19 @@ def test_a_time_at_either_end_of_the_calendar_is_a_time(still: tuple[App, Movabl
         assert (found.state, found.scheduled_run_time.year, found.scheduled_run_time.hour < 12) == ("error", 2126, True)
     else:
         assert (found.outcome, found.attempt, found.scheduled_run_time) == ("error", 2, clock.now())
+
+
+@pytest.mark.claim("R4", "R5")
+@pytest.mark.parametrize(("named", "attempts"), [({}, 1), ({"retries": 2}, 3)])
+def test_a_wait_that_nobody_answers_is_left_to_the_policy_only_where_retries_are_named(
+    still: tuple[App, MovableClock], named: dict[str, int], attempts: int
+) -> None:
+    app, clock = still
+    ask = app.queue("work").job(lambda: WAIT(timeout=60), name="ask", **named)
+    ask.retry_handler(lambda job, error: None)
+    job = ask.enqueue()
+    for _ in range(5):
+        app.run_until_idle()
+        clock.advance(400)
+    assert (job.refresh().state, job.refresh().attempt) == ("final", attempts)
+    assert (job.refresh().error.kind, job.refresh().error.type) == ("timeout", "Unanswered")

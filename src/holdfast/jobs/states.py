@@ -335,13 +335,18 @@ def _fail(row: Row, happening: Raised, rules: Rules, now: datetime, luck: float)
         return _end(row, error, Outcome.FAILED, record, row.failures)
     if rules.has_retry_handler and error.kind not in NEVER_RETRIED:
         return _change(row, (_step(row, Event.FAIL, error=error),), record, failures=failures, undecided=True)
-    unanswered = row.situation is Situation.WAITING and error.kind == "timeout" and not row.retries_named
-    if error.kind in NEVER_RETRIED or unanswered or not retry.may_retry(row.retries, failures):
+    if error.kind in NEVER_RETRIED or not _may_retry(row, error, failures):
         return _end(row, error, Outcome.ERROR, record, failures)
     at = _next_time(rules, failures, error.kind, happening.retry_at, happening.retry_delay, now, luck)
     return _again(row, error, record, failures, at)
 
 
+def _may_retry(row: Row, error: JobError, failures: int) -> bool:
+    """By the policy. Nobody answered: once more only if somebody named a number of retries (R4)."""
+    return (row.retries_named or error.type != UNANSWERED) and retry.may_retry(row.retries, failures)
+
+
+UNANSWERED = "Unanswered"  # the type of the error of a wait that took too long
 END_OF_KIND = MappingProxyType({"timeout": AttemptEnd.TIMEOUT, "failed": AttemptEnd.FAILED})
 NEVER_RETRIED = frozenset({"payload", "result"})
 
@@ -352,7 +357,7 @@ def _carry_out(row: Row, happening: Decided, rules: Rules, now: datetime, luck: 
     if row.state is State.RUNNING:
         record = Record(END_OF_KIND.get(error.kind, AttemptEnd.ERROR), error, happening.traceback, happening.seconds)
         failures += 1
-    if happening.give_up or (happening.by_policy and not retry.may_retry(row.retries, failures)):
+    if happening.give_up or (happening.by_policy and not _may_retry(row, error, failures)):
         return _end(row, happening.verdict or error, Outcome.ERROR, record, failures)
     at = _next_time(rules, failures, error.kind, happening.retry_at, happening.retry_delay, now, luck)
     return _again(row, error, record, failures, at, happening.payload)

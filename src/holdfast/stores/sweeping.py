@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from holdfast.jobs.job import JobError, Situation, State
 from holdfast.jobs.states import (
+    UNANSWERED,
     Aborted,
     Expired,
     HandedBack,
@@ -103,10 +104,10 @@ class Sweeping(Looping):
             waited = (
                 (row.deadline_time - (row.start_time or row.deadline_time)).total_seconds() if row.deadline_time else 0
             )
-            text = f"timeout: no answer within {waited:g} s of its start"
+            error = JobError(UNANSWERED, f"timeout: no answer within {waited:g} s of its start", "timeout")
         else:
-            text = f"timeout: not finished after {row.timeout:g} s"
-        return Report(row.id, Raised(JobError("Timeout", text, "timeout")), attempt=row.attempt)
+            error = JobError("Timeout", f"timeout: not finished after {row.timeout:g} s", "timeout")
+        return Report(row.id, Raised(error), attempt=row.attempt)
 
     def end_old_aborts(self, seconds: float) -> int:
         """Jobs whose worker was asked to end them and did not: ended here (J10)."""
