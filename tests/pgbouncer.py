@@ -54,10 +54,8 @@ class Bouncer:
         self.start()
 
     def start(self) -> None:
-        assert PROGRAM is not None
-        with (self.folder / "log").open("ab") as log:
-            command = [PROGRAM, "-q", str(self.folder / "bouncer.ini")]
-            self._process = subprocess.Popen(command, user=self._user, stdout=log, stderr=log, cwd=self.folder)
+        """Where it ends at once, because the socket of the one before seems to be in use, it is started again."""
+        self._run()
         ends = time.monotonic() + 30
         while True:
             try:
@@ -66,6 +64,14 @@ class Bouncer:
             except psycopg.OperationalError:
                 assert time.monotonic() < ends, (self.folder / "log").read_text()
                 time.sleep(0.02)
+            if self._process.poll() is not None:
+                self._run()
+
+    def _run(self) -> None:
+        assert PROGRAM is not None
+        with (self.folder / "log").open("ab") as log:
+            command = [PROGRAM, str(self.folder / "bouncer.ini")]
+            self._process = subprocess.Popen(command, user=self._user, stdout=log, stderr=log, cwd=self.folder)
 
     def stop(self) -> None:
         self._process.terminate()
