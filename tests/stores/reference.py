@@ -13,6 +13,7 @@ from msgspec import structs
 from holdfast.jobs import retry
 from holdfast.jobs.job import Answer, AttemptEnd, JobError, Outcome, Situation, State
 from holdfast.jobs.states import (
+    UNANSWERED,
     Aborted,
     Answered,
     Change,
@@ -207,7 +208,7 @@ class Reference:
             if job.row.deadline_time is not None and job.row.deadline_time <= self.now:
                 waited = (job.row.deadline_time - (job.row.start_time or self.now)).total_seconds()
                 self._carry_out(
-                    job, Raised(JobError("Timeout", f"timeout: no answer within {waited:g} s of its start", "timeout"))
+                    job, Raised(JobError(UNANSWERED, f"timeout: no answer within {waited:g} s of its start", "timeout"))
                 )
             elif (
                 job.deadline is not None

@@ -307,3 +307,16 @@ class _Adding:
             self.fail(
                 Unavailable("Storing jobs was interrupted in another thread. Nothing of yours was stored; try again.")
             )
+
+
+def is_plain(new: NewJob) -> bool:
+    """Due now, with nothing that needs a second look."""
+    return (
+        new.job_key is None
+        and new.scheduled_run_time is None
+        and new.delay is None
+        and not new.time_windows
+        and new.expires_time is None
+        and new.run is None
+        and new.trace is None
+    )

@@ -11,6 +11,7 @@ from holdfast.clock import Clock, monotonic
 from holdfast.errors import Conflict, Invalid, NotFound, Unavailable
 from holdfast.jobs import throttle
 from holdfast.jobs.job import Job
+from holdfast.stores.adding import is_plain
 from holdfast.stores.contract import NewJob
 from holdfast.stores.migrate import moved
 from holdfast.stores.postgres.connection import LOST, one_line
@@ -264,16 +265,3 @@ class Frame(Struct, frozen=True):
         key = "\\N" if new.job_key is None else field(new.job_key)
         payload = new.payload.replace("\\", "\\\\")
         return f"{job_id}\t{self.head}\t{key}\t{self.middle}\t{payload}\t{self.tail}"
-
-
-def is_plain(new: NewJob) -> bool:
-    """Due now, with nothing that needs a second look."""
-    return (
-        new.job_key is None
-        and new.scheduled_run_time is None
-        and new.delay is None
-        and not new.time_windows
-        and new.expires_time is None
-        and new.run is None
-        and new.trace is None
-    )

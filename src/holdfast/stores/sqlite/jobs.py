@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 import apsw
@@ -20,6 +21,7 @@ from holdfast.clock import Clock, microseconds, moment
 from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
 from holdfast.jobs.job import Job
 from holdfast.stores import queryfile
+from holdfast.stores.adding import is_plain
 from holdfast.stores.breaking import sooner
 from holdfast.stores.contract import Claimed, Done, NewJob, News, QueueDeclared, Taker, Turn, TurnAnswer, Want, Watch
 from holdfast.stores.migrate import Migrations, moved, refuse_arriving
@@ -40,6 +42,7 @@ LAW = (
     "create_key_free",
 )
 ids_of = msgspec.json.Decoder(list[int]).decode
+TOGETHER = 20  # jobs that are alike: from then on one statement stores them sooner than one each
 RUN_OF_STARTABLE = 9  # its place in a row of `startable`
 
 
@@ -323,16 +326,19 @@ class SqliteStore(SqlStore):
         pairs = encode_json([(new.job_type, new.job_key) for new in jobs]).decode()
         if queue.throttled or self.rows("key_holders", {"pairs": pairs}):
             return []
-        now = self.now()
         last = self.connection.database.execute(self.text("next_ids"), {"count": len(jobs)}).fetchall()[0][0]
-        major, minor = self.rank(first.queue, first.priority, now)
-        params = {name: getattr(first, name) for name in ALIKE}
-        params |= {"first": last - len(jobs) + 1, "major": major, "minor": minor, "now": microseconds(now)}
-        params["jobs"] = encode_json([(new.job_key, new.payload) for new in jobs]).decode()
-        self.run("add_alike", params, first.queue)
-        self.run("add_alike_ready", params)
+        self._add_plain(jobs, last - len(jobs) + 1, self.now())
         self.announce_new(())
         return list(range(last - len(jobs) + 1, last + 1))
+
+    def _add_plain(self, jobs: Sequence[NewJob], first: int, now: datetime) -> None:
+        """Jobs that are due and differ by key and payload only, with ids from `first` on."""
+        major, minor = self.rank(jobs[0].queue, jobs[0].priority, now)
+        params = {name: getattr(jobs[0], name) for name in ALIKE}
+        params |= {"first": first, "major": major, "minor": minor, "now": microseconds(now)}
+        params["jobs"] = encode_json([(new.job_key, new.payload) for new in jobs]).decode()
+        self.run("add_alike", params, jobs[0].queue)
+        self.run("add_alike_ready", params)
 
     def _know_queues(self) -> None:
         version = self._ask_data_version()
@@ -371,24 +377,30 @@ class SqliteStore(SqlStore):
             return []
         database = self.connection.database
         last = database.execute(self.text("next_ids"), {"count": len(jobs)}).fetchall()[0][0]
-        frames: dict[tuple[Any, ...], Frame] = {}
         rows: dict[str, list[tuple[Any, ...]]] = {}
         ready: list[tuple[Any, ...]] = []
         waiting: list[tuple[Any, ...]] = []
-        added = []
-        for job_id, new in enumerate(jobs, last - len(jobs) + 1):
-            options = (new.queue, new.job_type, structs.astuple(new)[FIRST_OPTION:])
-            frame = frames.get(options)
-            if frame is None:
-                frame = frames[options] = self._frame(new, now)
-            rows.setdefault(new.queue, []).append(
-                (job_id, new.job_type, new.job_key, *frame.middle, new.payload, frame.at)
-            )
-            if frame.due:
-                ready.append((*frame.before_id, job_id, *frame.after_id))
+        added: list[Job] = []
+        first = last - len(jobs) + 1
+        for _, group in groupby(jobs, key=options_of):
+            alike = list(group)
+            frame, numbered = self._frame(alike[0], now), list(enumerate(alike, first))
+            if len(alike) >= TOGETHER and is_plain(alike[0]) and alike[0].retry_of is None:
+                self._add_plain(alike, first, now)
             else:
-                waiting.append((frame.at, job_id, *frame.after_id))
-            added.append(structs.replace(frame.job, id=job_id, job_key=new.job_key, payload=decode_any(new.payload)))
+                rows.setdefault(alike[0].queue, []).extend(
+                    (job_id, new.job_type, new.job_key, *frame.middle, new.payload, frame.at)
+                    for job_id, new in numbered
+                )
+                if frame.due:
+                    ready += [(*frame.before_id, job_id, *frame.after_id) for job_id, _ in numbered]
+                else:
+                    waiting += [(frame.at, job_id, *frame.after_id) for job_id, _ in numbered]
+            added += [
+                structs.replace(frame.job, id=job_id, job_key=new.job_key, payload=decode_any(new.payload))
+                for job_id, new in numbered
+            ]
+            first += len(alike)
         for queue, values in rows.items():
             database.executemany(self.text("add_job", queue), values)
         if ready:
@@ -609,6 +621,11 @@ class Frame(Struct, frozen=True):
     middle: tuple[Any, ...]
     before_id: tuple[Any, ...]
     after_id: tuple[Any, ...]
+
+
+def options_of(new: NewJob) -> tuple[Any, ...]:
+    """What a job has in common with those that differ by key and payload only."""
+    return new.queue, new.job_type, new.job_key is None, structs.astuple(new)[FIRST_OPTION:]
 
 
 @lru_cache(maxsize=16)
