@@ -392,22 +392,37 @@ class Running(Runs):
             with self.work(write=False):
                 found = self.rows_of([("run_head", {"id": run}), *self.look_at(run, [step])[1:]])
                 head, before = self._waiting_for(produced, *found)
-            jobs = [
-                self._task_job(head, step, task_name(Items(), step, index), {"index": index, "item": item})
-                for index, item in enumerate(items, produced)
-            ]
-            return self._store_items(head, before.counts, jobs, cursor, last)
+            with suppress(Outdated):
+                return self._store_items(
+                    head, before.counts, self._item_jobs(head, step, produced, items), cursor, last
+                )
+            with self.work():  # locked from the beginning: in a run whose tasks publish all the time it might not end
+                head, before = self._waiting_for(produced, *self.rows_of(self.look_at(run, [step])))
+                return self._store_items(
+                    head, before.counts, self._item_jobs(head, step, produced, items), cursor, last
+                )
         return None
+
+    def _item_jobs(self, head: "RunHead", step: str, produced: int, items: Sequence[Any]) -> list[NewJob]:
+        return [
+            self._task_job(head, step, task_name(Items(), step, index), {"index": index, "item": item})
+            for index, item in enumerate(items, produced)
+        ]
 
     def _store_items(self, seen: "RunHead", counts: StepRow, jobs: Sequence[NewJob], cursor: Any, last: bool) -> int:
         """Before the run is locked, so that its other tasks may end meanwhile. How many more may be made."""
         run, step = seen.id, counts.name
         with self.work():
-            found = self.insert_and_look(jobs, self.look_at(run, [step]))
+            found, left = self.insert_and_look(jobs, self.look_at(run, [step]))
             head, before = self._waiting_for(counts.created, *found)
             if (head.publication, head.priority) != (seen.publication, seen.priority):
-                raise Overtaken  # the jobs would have to say something else
+                raise Outdated
             made, undone = before.counts.created + len(jobs), before.counts.undone + len(jobs)
+            room = head.shape.steps[step].most_undone - undone
+            if room < 0:
+                raise Overtaken  # it was told of room that others have used since
+            if left:
+                self.insert(left)
             counts = structs.replace(before.counts, created=made, undone=undone, all_created=last)
             text = encode_json(cursor).decode() if cursor is not None else before.cursor
             self.run("put_items", {"run": run, "name": step, "items_job": before.items_job, "cursor": text})
@@ -415,7 +430,7 @@ class Running(Runs):
                 self._go_on(head, (), [step], [counts])
             else:
                 self._put_steps(run, {step: before}, [counts])
-            return head.shape.steps[step].most_undone - undone
+            return room
 
     def _waiting_for(
         self, produced: int, found: Sequence[RowDict], steps: Sequence[RowDict]
@@ -430,10 +445,13 @@ class Running(Runs):
 
     def insert_and_look(
         self, jobs: Sequence[NewJob], looks: Sequence[tuple[str, Mapping[str, Any]]]
-    ) -> list[list[dict[str, Any]]]:
-        """Jobs of one step, then questions."""
+    ) -> tuple[list[list[dict[str, Any]]], Sequence[NewJob]]:
+        """Jobs of one step, then questions. The answers, and the jobs that need a second look before they are stored.
+
+        Not before the answers are good: who has the run and waits for the keys of its tasks waits for those who end them.
+        """
         self.insert_alike(jobs)
-        return self.rows_of(looks)
+        return self.rows_of(looks), ()
 
     def locked_head(self, run: int) -> "RunHead":
         """To be changed in this transaction."""
@@ -452,6 +470,10 @@ class Running(Runs):
 
 class Overtaken(Exception):
     """Somebody else has made these items, or nobody wants them any more."""
+
+
+class Outdated(Exception):
+    """The jobs of these items would have to say something else by now."""
 
 
 class RunHead(Struct, frozen=True, kw_only=True):

@@ -223,14 +223,14 @@ class PostgresStore(PostgresAdding):
 
     def insert_and_look(
         self, jobs: Sequence[NewJob], looks: Sequence[tuple[str, Mapping[str, Any]]]
-    ) -> list[list[dict[str, Any]]]:
+    ) -> tuple[list[list[dict[str, Any]]], Sequence[NewJob]]:
         """In one round trip."""
         if not jobs:
-            return self.rows_of(looks)
+            return self.rows_of(looks), ()
         added, *found = self._asked([self._adding_alike(jobs, False), *((name, params, "") for name, params in looks)])
-        if not self._added_alike(jobs, added):
-            self.insert(jobs)
-        return found
+        self.announce_new([jobs[0].queue])
+        stored = {row["job_key"] for row in added}
+        return found, [new for new in jobs if new.job_key not in stored]
 
     def put_run(self, run: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], jobs: Sequence[NewJob]) -> list[int]:
         """In one round trip."""
