@@ -1,10 +1,13 @@
 """Turns of a pump, made by hand: who looks when, and who is woken."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
 from holdfast import App
+from holdfast.errors import Unavailable
+from holdfast.stores.contract import Claimed
 from holdfast.worker.pump import Pump
 from holdfast.worker.worker import Worker
 from tests.faults.fleet import until
@@ -75,3 +78,42 @@ def test_the_rate_of_a_pump_that_has_nothing_to_do_is_forgotten(worker: Worker) 
     second._called = False
     assert not second._turn()
     assert worker.hand.reserve(500) == 4
+
+
+def test_what_was_claimed_in_a_turn_that_failed_after_its_commit_is_claimed_again(app: App, worker: Worker) -> None:
+    """The connection is still there, so that nobody hears of it otherwise."""
+    job = app.job_types["quick_mail"].enqueue()
+    pump = worker.pumps[0]
+    store: Any = pump.store
+    exchange = store.exchange
+
+    def fail(turn: Any) -> None:
+        store.exchange = exchange
+        assert exchange(turn).claimed
+        raise Unavailable("it took too long")
+
+    store.exchange = fail
+    with pytest.raises(Unavailable):
+        pump._turn()
+    pump.look()
+    until(lambda: (pump._turn(), app.get(job.id).final)[1], what="it has run after all")
+    assert (app.get(job.id).attempt, app.get(job.id).losses) == (2, 0)
+
+
+def test_what_an_enqueue_has_claimed_is_not_unheard(app: App, worker: Worker) -> None:
+    """Where it claims in its own transaction, a pump may look between the commit and the moment it is taken."""
+    took = []
+
+    class Taker:
+        offer = worker.offer
+
+        def take(self, claimed: Sequence[Claimed]) -> None:
+            worker.pumps[0]._disown()
+            took.extend(claimed)
+            worker.take(claimed)
+
+    app.store.takers.append(Taker())  # type: ignore[attr-defined]
+    job = app.job_types["quick_mail"].enqueue()
+    assert [call.id for call in took] == ([job.id] if "sqlite" in str(app.store).lower() else [])
+    until(lambda: (worker.pumps[0]._turn(), app.get(job.id).final)[1], what="it has run")
+    assert (app.get(job.id).attempt, worker.hand.stale) == (1, 0)

@@ -27,6 +27,7 @@ logger = logging.getLogger("holdfast.worker")
 BATCH = 500  # most jobs claimed in one turn
 REREAD_EVERY = 6  # polls, in case that news of a queue did not come through
 ECHO = 0.001  # seconds after our own write in which news of one is most likely of that
+UNSURE = -1  # the generation after a turn that failed: it may have been committed
 LINGER = 0.006  # a second look after a wake-up: the enqueuer tells only once in 5 ms
 
 
@@ -148,11 +149,12 @@ class Pump(threading.Thread):
         news = self._take_news() if self.store.hears_itself else (False, False)
         try:
             if self.store.generation != self._generation:
-                self._reconnected()
+                self._disown()
             self.exchanging = True
             answer = self.store.exchange(turn)
         except BaseException:
             self.hand.release(room)
+            self._generation = UNSURE
             self._heard, self._heard_of_queues = self._heard or news[0], self._heard_of_queues or news[1]
             raise
         finally:
@@ -326,11 +328,13 @@ class Pump(threading.Thread):
         if self.index == 0 and monotonic() >= self._promote_at:
             self._called = True
 
-    def _reconnected(self) -> None:
+    def _disown(self) -> None:
         """Jobs may have been claimed for us in a turn whose answer was lost: they are handed back."""
         count = self.store.disown(self.worker.id, self.index, self.hand.known_leases())
         if count:
-            logger.warning("After a lost connection %s jobs that were claimed unheard are handed back.", count)
+            logger.warning(
+                "After a turn whose answer was lost %s jobs that were claimed unheard are handed back.", count
+            )
         self._generation = self.store.generation
 
     def _one_by_one(self) -> None:

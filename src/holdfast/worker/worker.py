@@ -49,6 +49,7 @@ from holdfast.worker.threads import ThreadRunner
 
 logger = logging.getLogger("holdfast.worker")
 MOST_TIMEOUTS = 1000
+NO_PUMP = -1  # claims what is offered to an enqueue: no pump may take that for its own, unheard
 LONG_IN_BACKLOG = 1.0  # seconds after which a job claimed ahead and not begun is handed back
 
 
@@ -330,7 +331,7 @@ class Worker:
         wanted = self.settings.queues
         if not self.takes_jobs or self.hand.count or (wanted and queue not in wanted) or not self.hand.reserve(1):
             return None
-        return Turn(self.id, wants=[Want(queue, 1)], types=self.asks.types)
+        return Turn(self.id, NO_PUMP, wants=[Want(queue, 1)], types=self.asks.types)
 
     def take(self, claimed: Sequence[Claimed]) -> None:
         """What came of an offer."""
