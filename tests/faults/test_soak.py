@@ -1,7 +1,8 @@
 """Workers at full rate under random kills, for minutes: descriptors, memory, dead rows and logs stay bounded, without a slope.
 
 `SOAK=30 make faults ARGS="-k soak"` soaks for so many minutes; without it, for two. One worker is never killed: its
-descriptors and its memory are the ones that are watched.
+descriptors and its memory are the ones that are watched. PostgreSQL has stock settings, it vacuums by itself and waits for
+the disk; half an hour writes more than memory holds.
 """
 
 import os
@@ -19,6 +20,7 @@ from msgspec import Struct
 from holdfast import App
 from tests.faults.fleet import Worker, make_app, until
 from tests.faults.results import Fault
+from tests.postgres_server import Server
 from tests.raw_sql import RawSql
 
 MINUTES = float(os.environ.get("SOAK", "2"))
@@ -26,6 +28,13 @@ AHEAD = 4000  # jobs in line, so that workers are never idle
 MOST_ROWS = 100_000  # that all invariants are checked over; beyond, by counting
 DEAD = "select coalesce(sum(n_dead_tup), 0) as dead from pg_stat_user_tables where relname like :mine"
 WAL = "select coalesce(sum(size), 0) as size from pg_ls_waldir()"
+
+
+@pytest.fixture
+def postgres_url() -> Iterator[str]:
+    server = Server().start()
+    yield server.create("soak")
+    server.remove()
 
 
 class Look(Struct, frozen=True):
