@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from holdfast.jobs.job import Outcome, State
 from holdfast.jobs.states import Aborted
 from holdfast.stores.contract import Claimed, Store
 from tests.by_hand import WorkerByHand, add, declare
+from tests.faults.fleet import until
 from tests.raw_sql import RawSql
 
 pytestmark = pytest.mark.claim("J10")
@@ -273,3 +275,28 @@ def test_the_error_of_an_aborted_job_says_who(store: Store) -> None:
         "aborted",
         "aborted by ann@example.org",
     )
+
+
+@pytest.mark.parametrize("limit", [None, 5.0])
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+def test_an_abort_does_not_wait_for_a_claim_that_waits_for_it(store: Any, sql: RawSql, limit: float | None) -> None:
+    """The job is handed back while its abort begins, and claimed again when the abort has its row."""
+    store.limit("mail", limit, "me")
+    job, worker, other = add(store), WorkerByHand(store), store.another(5)
+    call, claimed = worker.claim_one(), list[list[Claimed]]()
+    claims, locks = threading.Thread(target=lambda: claimed.append(worker.claim(1))), other._lock
+
+    def lock(ids: Any) -> Any:
+        other._lock = locks
+        worker.hand_back(call)
+        found = locks(ids)
+        claims.start()
+        waits = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+        until(lambda: sql(waits), what="the claim waits")
+        return found
+
+    other._lock = lock
+    assert other.abort(job.id, "me").final
+    claims.join()
+    other.close()
+    assert (claimed, sql("select * from {ready}")) == ([[]], [])

@@ -13,6 +13,7 @@ from holdfast.clock import MovableClock
 from holdfast.jobs.job import Job, State
 from holdfast.stores.contract import Done, NewJob, Store
 from tests.by_hand import WorkerByHand, add, declare
+from tests.faults.fleet import until
 from tests.raw_sql import RawSql
 
 pytestmark = pytest.mark.claim("Q5")
@@ -326,3 +327,20 @@ def test_the_law_of_keys_holds_again_after_a_statement_that_kept_them_itself(sto
         worker.turn(done=[Done(ended, 1.0, None)])
         worker.fail(erred)
     assert sql("select job_key from {key}") == [{"job_key": "other"}]
+
+
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+def test_a_job_replaced_while_a_claim_is_given_up_stands_in_line_once(store: Any, sql: RawSql) -> None:
+    job, other = add(store, job_key="k"), store.another(5)
+    replaces = threading.Thread(target=lambda: add(other, job_key="k", priority=7, on_duplicate="replace"))
+    waits = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+    with sql.transaction():
+        sql("delete from {ready}")
+        sql("select * from {job} where id = :id for update", id=job.id)
+        replaces.start()
+        until(lambda: store.connection.database.execute(waits).fetchall(), what="it waits for the claim")
+        sql("rollback")
+        replaces.join()
+        sql("begin")
+    other.close()
+    assert sql("select id, major from {ready}") == [{"id": job.id, "major": 7}]

@@ -8,11 +8,15 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
+import apsw
 import msgspec
 import pytest
 
 from holdfast import App, Invalid
 from holdfast.jobs.job import Outcome, State
+from holdfast.stores.contract import NewJob, Store
+from holdfast.stores.sqlite.jobs import SqliteStore
+from tests.by_hand import WorkerByHand
 from tests.raw_sql import RawSql
 
 pytestmark = pytest.mark.claim("Q7")
@@ -167,3 +171,26 @@ def test_nothing_is_pickled_and_plain_sql_reads_the_payload(app: Make, sql: RawS
     job = send.enqueue(Address("é", date(2020, 1, 2)))
 
     assert sql.row(job.id)["payload"] == '{"address":{"street":"é","since":"2020-01-02"}}'
+
+
+def test_many_jobs_at_once_keep_the_text_of_their_payloads(store: Store, sql: RawSql) -> None:
+    """Where one statement stores them all their texts are part of another text."""
+    values = [r"\u0000", r"\"\\\/\b\f\n\r\t", r"\\u0000", "\u2028\ufeff\U0001f600\x7f", "'; --", "$1 :x ?1 %s"]
+    texts = [f'{{"a":"{value}"}}' for value in values]
+    texts += ['{"a":123456789012345678901234567890}', '{ "a" : -0.0 }', '{"a":0.10}', f'{{"a":{"[" * 900}{"]" * 900}}}']
+    added = store.add([NewJob("mail", "send", text) for text in texts * 3])
+
+    assert [sql.row(job.id)["payload"] for job in added] == texts * 3
+    assert [(call.id, call.payload) for call in WorkerByHand(store).claim(100)] == [
+        (job.id, text) for job, text in zip(added, texts * 3, strict=True)
+    ]
+
+
+def test_many_jobs_at_once_may_be_larger_than_one_text(store: Any) -> None:
+    if isinstance(store, SqliteStore):
+        store.connection.database.limit(apsw.SQLITE_LIMIT_LENGTH, 25_000_000)  # of a billion
+    text = '{"a":"' + '\\"' * 500_000 + '"}'
+    added = store.add([NewJob("mail", "send", text) for _ in range(25)])
+
+    worker = WorkerByHand(store)
+    assert [call.id for _ in range(5) for call in worker.claim(5)] == [job.id for job in added]

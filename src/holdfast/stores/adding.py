@@ -178,6 +178,8 @@ class Adding(Changing):
             if dropped and row is not None and row.situation is Situation.LOOSE:  # claimed and handed back meanwhile
                 self.place_again(row, now)
             return
+        if not dropped:  # a claim was taking it, and was given up
+            self._drop_hints([job_id], unbegun=True)
         at, closes = self.placed(new, now)
         params = {name: getattr(new, name) for name in ("payload", "priority", "throttle_factor", "timeout", "retries")}
         params |= {"timeout_named": new.timeout_named, "retries_named": new.retries_named}

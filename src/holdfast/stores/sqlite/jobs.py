@@ -43,6 +43,7 @@ LAW = (
 )
 ids_of = msgspec.json.Decoder(list[int]).decode
 TOGETHER = 20  # jobs that are alike: from then on one statement stores them sooner than one each
+MOST_TEXT = 10_000_000  # characters of payloads in one statement: SQLite takes no text of a billion bytes
 RUN_OF_STARTABLE = 9  # its place in a row of `startable`
 
 
@@ -335,10 +336,12 @@ class SqliteStore(SqlStore):
         """Jobs that are due and differ by key and payload only, with ids from `first` on."""
         major, minor = self.rank(jobs[0].queue, jobs[0].priority, now)
         params = {name: getattr(jobs[0], name) for name in ALIKE}
-        params |= {"first": first, "major": major, "minor": minor, "now": microseconds(now)}
-        params["jobs"] = encode_json([(new.job_key, new.payload) for new in jobs]).decode()
-        self.run("add_alike", params, jobs[0].queue)
-        self.run("add_alike_ready", params)
+        params |= {"major": major, "minor": minor, "now": microseconds(now)}
+        for lot in lots(jobs):
+            params |= {"first": first, "jobs": encode_json([(new.job_key, new.payload) for new in lot]).decode()}
+            self.run("add_alike", params, jobs[0].queue)
+            self.run("add_alike_ready", params)
+            first += len(lot)
 
     def _know_queues(self) -> None:
         version = self._ask_data_version()
@@ -626,6 +629,17 @@ class Frame(Struct, frozen=True):
 def options_of(new: NewJob) -> tuple[Any, ...]:
     """What a job has in common with those that differ by key and payload only."""
     return new.queue, new.job_type, new.job_key is None, structs.astuple(new)[FIRST_OPTION:]
+
+
+def lots(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
+    """As many at a time as one statement takes."""
+    begin = size = 0
+    for index, new in enumerate(jobs):
+        size += len(new.payload)
+        if size > MOST_TEXT and index > begin:
+            yield jobs[begin:index]
+            begin, size = index, len(new.payload)
+    yield jobs[begin:]
 
 
 @lru_cache(maxsize=16)

@@ -91,7 +91,9 @@ update {queue_table} set payload = :payload, priority = :priority, throttle_fact
 where id = :id and state = 'initial';
 
 -- name: drop_ready
-delete from {ready} where queue = :queue and id = :id and major = :major and minor = :minor;
+-- Not one that a claim is just taking: it is going to look at the job, which may be locked by us. Differs from SQLite, as drop_aside does.
+delete from {ready} where ctid = any(array(
+  select ctid from {ready} where queue = :queue and id = :id and major = :major and minor = :minor for update skip locked));
 
 -- name: drop_waiting
 delete from {waiting} where id = :id and wake_time = :wake_time;

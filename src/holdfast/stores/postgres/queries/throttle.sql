@@ -105,7 +105,7 @@ on conflict do nothing;
 select 1 where :queue::text is null;
 
 -- name: drop_aside
-delete from {aside} where id = :id;
+delete from {aside} where ctid = any(array(select ctid from {aside} where id = :id for update skip locked));
 
 -- name: drop_shut_aside
 delete from {aside} where ctid = any(array(select ctid from {aside} where closes_time <= :now limit :limit for update skip locked)) returning id;
