@@ -354,8 +354,9 @@ class Tour:
                 return f"[red]error[/]    {attempt}: {escape(self.error_of(job, move.attempt))}"
             case _:
                 colour = COLOURS.get(move.cause, "red")
-                told = "" if job.outcome != "success" else f": {escape(str(job.result))}"
-                return f"[{colour}]final[/]    {job.outcome}{told}"
+                ended = job.refresh()  # it may have ended after `job` was read
+                told = "" if ended.outcome != "success" else f": {escape(str(ended.result))}"
+                return f"[{colour}]final[/]    {ended.outcome}{told}"
 
     def error_of(self, job: Job, number: int) -> str:
         return str(next(attempt.error for attempt in job.attempts() if attempt.attempt == number))
