@@ -193,4 +193,9 @@ def test_many_jobs_at_once_may_be_larger_than_one_text(store: Any) -> None:
     added = store.add([NewJob("mail", "send", text) for _ in range(25)])
 
     worker = WorkerByHand(store)
-    assert [call.id for _ in range(5) for call in worker.claim(5)] == [job.id for job in added]
+    calls = worker.claim(25)
+    assert [call.id for call in calls] == [job.id for job in added]
+    assert worker.succeed(*calls, result=text) == 0
+    assert {(job.state, len(job.result["a"])) for job in map(store.get, (job.id for job in added))} == {
+        ("final", 500_000)
+    }

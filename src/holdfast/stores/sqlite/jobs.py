@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
 from itertools import groupby
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
@@ -31,6 +32,7 @@ from holdfast.stores.sqlite.lent import Lent
 from holdfast.stores.sqlite.watch import FileWatch, MemoryWatch
 from holdfast.stores.statements import ALIKE, FIRST_OPTION, RowDict, decode_any, encode_json
 
+T = TypeVar("T")
 STATEMENTS = queryfile.load("holdfast.stores.sqlite")
 LAW = (
     "create_queue_index",
@@ -43,7 +45,7 @@ LAW = (
 )
 ids_of = msgspec.json.Decoder(list[int]).decode
 TOGETHER = 20  # jobs that are alike: from then on one statement stores them sooner than one each
-MOST_TEXT = 10_000_000  # characters of payloads in one statement: SQLite takes no text of a billion bytes
+MOST_TEXT = 10_000_000  # characters of payloads or results in one statement: SQLite takes no text of a billion bytes
 RUN_OF_STARTABLE = 9  # its place in a row of `startable`
 
 
@@ -337,7 +339,7 @@ class SqliteStore(SqlStore):
         major, minor = self.rank(jobs[0].queue, jobs[0].priority, now)
         params = {name: getattr(jobs[0], name) for name in ALIKE}
         params |= {"major": major, "minor": minor, "now": microseconds(now)}
-        for lot in lots(jobs):
+        for lot in lots(jobs, attrgetter("payload")):
             params |= {"first": first, "jobs": encode_json([(new.job_key, new.payload) for new in lot]).decode()}
             self.run("add_alike", params, jobs[0].queue)
             self.run("add_alike_ready", params)
@@ -501,7 +503,9 @@ class SqliteStore(SqlStore):
         stale, by_queue = 0, dict[str, list[Done]]()
         for item in done:
             by_queue.setdefault(item.call.queue, []).append(item)
-        for queue, items in by_queue.items():
+        for queue, items in (
+            (queue, lot) for queue, all_ in by_queue.items() for lot in lots(all_, attrgetter("result"))
+        ):
             ends = [(item.call.id, item.call.attempt, item.seconds, item.result) for item in items]
             self._cursor.execute(self.text("settle", queue), (stamp, encode_json(ends).decode()))
             stale += len(items) - self.connection.database.changes()  # without what triggers changed
@@ -598,7 +602,7 @@ class SqliteStore(SqlStore):
         Asked for as one text: apsw gives the interpreter away for every single row.
         """
         asked = (turn.worker, stamp, ids)
-        rows = decode_any(self._cursor.execute(self.text("startable", queue), asked).fetchall()[0][0])
+        rows = self._startable(queue, asked)
         tasks = [row[0] for row in rows if row[RUN_OF_STARTABLE] is not None]
         held = self.held_among(queue, tasks) if tasks else []
         if held:
@@ -608,6 +612,22 @@ class SqliteStore(SqlStore):
             asked = (turn.worker, stamp, self.pack([row[0] for row in rows]))
         self._cursor.execute(self.text("start", queue), asked)
         return {row[0]: row for row in rows}, bool(held)
+
+    def _startable(self, queue: str, asked: tuple[Any, ...]) -> list[Any]:
+        """In halves, where they are too large for one text."""
+        try:
+            found: list[Any] = decode_any(self._cursor.execute(self.text("startable", queue), asked).fetchall()[0][0])
+            return found
+        except apsw.TooBigError:
+            ids = ids_of(asked[-1])
+            if len(ids) == 1:
+                raise
+            half = len(ids) // 2
+            return [
+                row
+                for part in (ids[:half], ids[half:])
+                for row in self._startable(queue, (*asked[:-1], self.pack(part)))
+            ]
 
     def _lease(self, turn: Turn, queue: str, factor: float | None, ids: str) -> int:
         values = (queue, turn.worker, turn.pump, factor, None, ids)
@@ -631,15 +651,16 @@ def options_of(new: NewJob) -> tuple[Any, ...]:
     return new.queue, new.job_type, new.job_key is None, structs.astuple(new)[FIRST_OPTION:]
 
 
-def lots(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
+def lots(entries: Sequence[T], text: Callable[[T], str | None]) -> Iterator[Sequence[T]]:
     """As many at a time as one statement takes."""
     begin = size = 0
-    for index, new in enumerate(jobs):
-        size += len(new.payload)
-        if size > MOST_TEXT and index > begin:
-            yield jobs[begin:index]
-            begin, size = index, len(new.payload)
-    yield jobs[begin:]
+    for index, entry in enumerate(entries):
+        length = len(text(entry) or "")
+        if size + length > MOST_TEXT and index > begin:
+            yield entries[begin:index]
+            begin, size = index, 0
+        size += length
+    yield entries[begin:]
 
 
 @lru_cache(maxsize=16)
