@@ -458,3 +458,12 @@ def test_every_worker_does_the_chores_of_its_app_with_its_sweeps(app: App, kind:
         assert swept.wait(60)
     finally:
         worker.stop()
+
+
+@pytest.mark.claim("J10", "C5")
+def test_an_abort_that_comes_after_the_handlers_were_ended_is_no_trouble(app: App) -> None:
+    worker = app.worker()
+    worker.start()
+    worker.stop()
+    for runner in worker.runners:
+        runner.cancel(1, 1, "aborted", "ann")

@@ -436,7 +436,7 @@ class Running(Runs):
         self, produced: int, found: Sequence[RowDict], steps: Sequence[RowDict]
     ) -> "tuple[RunHead, RunStep]":
         """The run and the step whose next items are waited for; `Overtaken` if they are not, or not from there on."""
-        for row, step in zip(found, map(self._run_step, steps), strict=True):
+        for row, step in zip(found, map(self._run_step, steps), strict=False):  # none: it was deleted
             head, counts = self._head(row), step.counts
             waits = counts.state is StepState.START and counts.created == produced and not counts.all_created
             if waits and not head.over and not step.creation_held:

@@ -1,6 +1,7 @@
 """Coroutines on an event loop."""
 
 import asyncio
+import contextlib
 import contextvars
 import logging
 import threading
@@ -132,7 +133,8 @@ class LoopRunner(Runner):
                 self._watch(call)
 
     def cancel(self, job_id: int, attempt_number: int, why: str, actor: str = "") -> None:
-        self._loop.call_soon_threadsafe(self._cancel, job_id, attempt_number, why, actor)
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it has ended
+            self._loop.call_soon_threadsafe(self._cancel, job_id, attempt_number, why, actor)
 
     def _cancel(self, job_id: int, attempt_number: int, why: str, actor: str) -> None:
         found = [call for call in self.live.values() if (call.id, call.attempt) == (job_id, attempt_number)]
