@@ -355,7 +355,6 @@ CREATE TABLE "holdfast__run" (
   workflow text not null,
   trigger text not null,
   state text not null default 'UNDONE' check (state in ('UNDONE', 'SUCCESS', 'FAILED', 'ERROR', 'STUCK')),
-  definition text not null,
   params text not null, -- of the request
   step_params text not null, -- of the request, for each step
   published text not null default '{}', -- by tasks, for those made later
@@ -377,6 +376,7 @@ CREATE TABLE "holdfast__run" (
   create_time integer not null,
   update_time integer not null,
   end_time integer,
+  definition text not null, -- comes last, for it is long, and the rest is written with every step
   unique (workflow, trigger)
 ) strict;
 
@@ -426,7 +426,6 @@ CREATE TABLE "holdfast__run_archive" (
   workflow text not null,
   trigger text not null,
   state text not null,
-  definition text not null,
   params text not null,
   step_params text not null,
   published text not null,
@@ -447,6 +446,7 @@ CREATE TABLE "holdfast__run_archive" (
   create_time integer not null,
   update_time integer not null,
   end_time integer,
+  definition text not null,
   archive_time integer not null,
   unique (workflow, trigger)
 ) strict;

@@ -358,7 +358,6 @@ create table {run} (
   workflow text not null,
   trigger text not null,
   state text not null default 'UNDONE' check (state in ('UNDONE', 'SUCCESS', 'FAILED', 'ERROR', 'STUCK')),
-  definition text not null,
   params text not null, -- of the request
   step_params text not null, -- of the request, for each step
   published text not null default '{}', -- by tasks, for those made later
@@ -380,6 +379,7 @@ create table {run} (
   create_time integer not null,
   update_time integer not null,
   end_time integer,
+  definition text not null, -- comes last, for it is long, and the rest is written with every step
   unique (workflow, trigger)
 ) strict;
 create unique index {run_alive} on {run} (workflow) where unique_alive and state in ('UNDONE', 'STUCK');
@@ -429,7 +429,6 @@ create table {run_archive} (
   workflow text not null,
   trigger text not null,
   state text not null,
-  definition text not null,
   params text not null,
   step_params text not null,
   published text not null,
@@ -450,6 +449,7 @@ create table {run_archive} (
   create_time integer not null,
   update_time integer not null,
   end_time integer,
+  definition text not null,
   archive_time integer not null,
   unique (workflow, trigger)
 ) strict;
