@@ -294,7 +294,10 @@ class Using:
                 raise Invalid(
                     f"{self.job_type.name}: enqueue_many takes the arguments of each job, as [{{'name': 'value'}}, …], not {payload!r:.60}."
                 )
-        return self.job_type.app.enqueue_many([self.new(**payload) for payload in given], connection=self.connection)
+        check, limit = self.job_type.signature.check, self.job_type.app.payload_limit
+        texts = [check((), payload if type(payload) is dict else dict(payload), limit=limit) for payload in given]
+        jobs = [structs.replace(self._template, payload=text) for text in texts]
+        return self.job_type.app.enqueue_many(jobs, connection=self.connection)
 
 
 OPTIONS = (

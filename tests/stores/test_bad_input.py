@@ -309,6 +309,7 @@ def test_other_words_of_an_app_are_checked(app: Make, send: Any) -> None:
         (lambda: send.enqueue_many(["a"]), ["enqueue_many", "not 'a'"]),
         (lambda: send.enqueue_many({"to": "a"}), ["enqueue_many", "not 'to'"]),
         (lambda: send.enqueue_many(None), ["enqueue_many", "not None"]),
+        (lambda: send.enqueue_many([{"to": "a", 5: "b"}]), ["argument `5` is unknown", "Nothing was stored"]),
         (lambda: own.schedule("nightly", job=5, every=60), ["job=5", "no job type"]),
         (lambda: own.schedule("nightly", job=send, every=10**400), ["every=1000", "ten years"]),
         (lambda: app(heartbeat=10**400), ["heartbeat=1000", "seconds"]),

@@ -84,7 +84,7 @@ class TypeRow(Struct, frozen=True):
     prefer_for: float = PREFER_FOR
 
 
-class NewJob(Struct, frozen=True):
+class NewJob(Struct, frozen=True, gc=False):
     """A job to be added, complete: the type's defaults are already in it."""
 
     queue: str

@@ -335,12 +335,14 @@ class SqliteStore(SqlStore):
         return list(range(last - len(jobs) + 1, last + 1))
 
     def _add_plain(self, jobs: Sequence[NewJob], first: int, now: datetime) -> None:
-        """Jobs that are due and differ by key and payload only, with ids from `first` on."""
+        """Jobs that are due and differ by key and payload only, with ids from `first` on; all have keys, or none."""
         major, minor = self.rank(jobs[0].queue, jobs[0].priority, now)
         params = {name: getattr(jobs[0], name) for name in ALIKE}
-        params |= {"major": major, "minor": minor, "now": microseconds(now)}
+        keyed = jobs[0].job_key is not None
+        params |= {"major": major, "minor": minor, "now": microseconds(now), "keyed": keyed}
         for lot in lots(jobs, attrgetter("payload")):
-            params |= {"first": first, "jobs": encode_json([(new.job_key, new.payload) for new in lot]).decode()}
+            entries = [(new.job_key, new.payload) if keyed else new.payload for new in lot]
+            params |= {"first": first, "jobs": encode_json(entries).decode()}
             self.run("add_alike", params, jobs[0].queue)
             self.run("add_alike_ready", params)
             first += len(lot)

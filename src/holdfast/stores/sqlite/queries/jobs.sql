@@ -31,11 +31,12 @@ insert into {ready} (queue, major, minor, id, job_type, throttle_factor, closes_
 on conflict do nothing;
 
 -- name: add_alike
--- Jobs that differ by key and payload only, as one JSON array: apsw gives the interpreter away for every single one.
+-- Jobs that differ by key and payload only, as one JSON array: apsw gives the interpreter away for every single one. Without keys it is
+-- one of payloads, for to look into each entry takes longer.
 insert into {queue_table} (id, job_type, job_key, create_time, run, priority, throttle_factor, timeout, retries, timeout_named, retries_named,
   payload, scheduled_run_time, update_time)
-select :first + key, :job_type, value ->> 0, :now, :run, :priority, :throttle_factor, :timeout, :retries, :timeout_named, :retries_named,
-  value ->> 1, :now, :now from json_each(:jobs);
+select :first + key, :job_type, case when :keyed then value ->> 0 end, :now, :run, :priority, :throttle_factor, :timeout, :retries, :timeout_named, :retries_named,
+  case when :keyed then value ->> 1 else value end, :now, :now from json_each(:jobs);
 
 -- name: add_alike_ready
 insert into {ready} (queue, major, minor, id, job_type, throttle_factor, ready_time)
