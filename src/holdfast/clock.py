@@ -14,11 +14,12 @@ monotonic = time.monotonic
 sleep = time.sleep
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
 
 
 def microseconds(moment: datetime) -> int:
     """The moment as whole microseconds since 1970, the form in which SQLite keeps it."""
-    return (moment - EPOCH) // timedelta(microseconds=1)
+    return (moment - EPOCH) // MICROSECOND
 
 
 def moment(value: int) -> datetime:
