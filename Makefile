@@ -52,8 +52,8 @@ docs: $(READY)  ## write the generated pages, and the dumps of both schemas
 claims: $(READY)  ## which tests hold which guarantee, and which guarantee has none
 	$(BIN)/python docs/claims.py
 
-sim: $(READY)  ## play many seeds of the simulation (SEEDS=20000 FROM=0)
-	SEEDS=$(SEEDS) FROM=$(FROM) $(BIN)/python -m tests.simulation
+sim: $(READY)  ## play many seeds of the simulation (SEEDS=20000 FROM=0 STORE=sqlite, or postgres)
+	SEEDS=$(SEEDS) FROM=$(FROM) STORE=$(STORE) $(BIN)/python -m tests.simulation
 
 bench: $(READY)  ## measure throughput, latency and memory on this machine
 	$(BIN)/python -m bench $(ARGS)

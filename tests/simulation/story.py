@@ -20,7 +20,7 @@ WEIGHTS = {
     "enqueue_expiring": 3,
     "enqueue_limited": 8,
     "enqueue_asking": 4,
-    "submit": 2,
+    "submit": 4,
     "turn": 34,
     "finish": 34,
     "wait_a_little": 10,
@@ -28,6 +28,7 @@ WEIGHTS = {
     "kill": 4,
     "kill_inside": 5,
     "fail_inside": 4,
+    "lose_answer": 2,
     "freeze": 3,
     "thaw": 3,
     "nap": 3,
@@ -41,10 +42,20 @@ WEIGHTS = {
     "limit": 2,
     "set_clock": 1,
     "lose_hint": 2,
-    "abort_run": 1,
+    "abort_run": 2,
     "retry_run": 2,
+    "hold": 2,
+    "release": 3,
+    "meddle": 4,
     "archive": 1,
 }
+OF_RUNS = WEIGHTS | {
+    "submit": 20,
+    "meddle": 20,
+    "release": 10,
+    "enqueue": 2,
+    "enqueue_limited": 2,
+}  # in every fourth story
 
 
 class Action(Struct, frozen=True):
@@ -61,7 +72,8 @@ class Action(Struct, frozen=True):
 def written(seed: int, length: int = LENGTH) -> list[Action]:
     """The story of a seed."""
     luck = random.Random(seed)
-    names = luck.choices(list(WEIGHTS), list(WEIGHTS.values()), k=length)
+    weights = OF_RUNS if seed % 4 == 3 else WEIGHTS
+    names = luck.choices(list(weights), list(weights.values()), k=length)
     return [Action(name, luck.random(), luck.random()) for name in names]
 
 

@@ -7,10 +7,14 @@ import pytest
 
 from holdfast.jobs.job import Situation
 from holdfast.stores.changing import Changing
+from holdfast.stores.holding import Holding
+from holdfast.stores.postgres import instance
+from holdfast.stores.postgres.jobs import PostgresStore
 from holdfast.stores.running import Running
 from holdfast.stores.sqlite import jobs
 from holdfast.worker import sweeper
 from tests.simulation.playing import first_fault
+from tests.simulation.stages import PostgresStage
 
 TRIES = 300  # seeds until one must have noticed
 Mutate = Callable[[pytest.MonkeyPatch], None]
@@ -22,6 +26,14 @@ def statement(name: str, old: str, new: str) -> Mutate:
     def mutate(monkeypatch: pytest.MonkeyPatch) -> None:
         assert old in jobs.STATEMENTS[name], f"{name} does not say {old!r} any more"
         monkeypatch.setitem(jobs.STATEMENTS, name, jobs.STATEMENTS[name].replace(old, new))
+
+    return mutate
+
+
+def on_postgres_statement(name: str, old: str, new: str) -> Mutate:
+    def mutate(monkeypatch: pytest.MonkeyPatch) -> None:
+        assert old in instance.STATEMENTS[name], f"{name} does not say {old!r} any more"
+        monkeypatch.setitem(instance.STATEMENTS, name, instance.STATEMENTS[name].replace(old, new))
 
     return mutate
 
@@ -65,6 +77,10 @@ MUTATIONS = {
     "what nobody would find is not looked for": replaced(sweeper.Sweeper, "restore", lambda self: None),
     "the jobs of lost workers stay theirs": replaced(jobs.SqliteStore, "lose", lambda self, worker: 0),
     "deadlines of what nobody holds pass unnoticed": replaced(jobs.SqliteStore, "end_overdue", lambda self: None),
+    "a task that is held is started": statement("held_tasks", "h.level = 'pick'", "h.level = 'none'"),
+    "what is released is not brought forward": replaced(
+        Holding, "_bring_lot", lambda self, hold: self.run("drop_hold", hold)
+    ),
     "what becomes due is not promoted": statement("promote", "wake_time <= :now", "wake_time <= 0"),
 }
 
@@ -73,3 +89,27 @@ MUTATIONS = {
 def test_the_simulation_notices_that(mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTATIONS[mutation](monkeypatch)
     assert first_fault(range(TRIES)) is not None, f"Nobody noticed that {mutation}."
+
+
+MUTATIONS_ON_POSTGRES = {
+    "a success is settled whatever attempt it belongs to": on_postgres_statement(
+        "settle", "(%(attempts)s::int[])[width_bucket(j.id, %(ids)s::bigint[])]", "j.attempt"
+    ),
+    "a paused queue is claimed from": on_postgres_statement("claim", "select not paused and ", "select "),
+    "a worker that was called lost goes on claiming": on_postgres_statement(
+        "claim", "and exists (select from {worker} where id = %(worker)s and gone is null)", ""
+    ),
+    "nobody asks for the answer to a turn that was lost": replaced(PostgresStore, "disown", lambda *_: 0),
+    "a task ends as was expected, whatever happened meanwhile": replaced(
+        PostgresStore, "_compare", lambda self, wire: setattr(self, "_ahead", None)
+    ),
+    "a task's end does not advance its run": replaced(Running, "_advance", lambda *_: None),
+}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS_ON_POSTGRES)
+def test_the_simulation_on_postgres_notices_that(
+    mutation: str, monkeypatch: pytest.MonkeyPatch, on_postgres: PostgresStage
+) -> None:
+    MUTATIONS_ON_POSTGRES[mutation](monkeypatch)
+    assert first_fault(range(TRIES), on_postgres) is not None, f"Nobody noticed that {mutation}."

@@ -5,21 +5,44 @@ A seed that fails is told as the shortest story that fails as well. `make sim SE
 
 import pytest
 
-from tests.simulation.playing import first_fault, story_of
+from tests.simulation.playing import first_fault, play, story_of
+from tests.simulation.stages import PostgresStage, Stage
 from tests.simulation.story import Action, shrunk, written
 
 SEEDS = 2000
 AT_A_TIME = 50
+SEEDS_ON_POSTGRES = 100
+MORE_ON_POSTGRES = 1000
 KEPT = [1071]  # seeds that once broke a promise
+KEPT_ON_POSTGRES = [32, 5171]
+CLAIMS = ("R1", "J2", "J3", "J5", "J9", "J10", "J12", "Q4", "Q5", "W1", "W3", "W5", "C2", "C3", "C4")
+
+
+def check(seeds: range, stage: Stage | None = None) -> None:
+    found = first_fault(seeds, stage)
+    if found:
+        pytest.fail(story_of(found[0], stage), pytrace=False)
 
 
 @pytest.mark.fault(14, "50 seeds of crashes, delays, errors and jumping clocks")
-@pytest.mark.claim("R1", "J2", "J3", "J5", "J9", "J10", "J12", "Q4", "Q5", "W1", "W3", "W5", "C2", "C3", "C4")
+@pytest.mark.claim(*CLAIMS)
 @pytest.mark.parametrize("start", range(0, SEEDS, AT_A_TIME))
 def test_no_story_breaks_a_promise(start: int) -> None:
-    found = first_fault(range(start, start + AT_A_TIME))
-    if found:
-        pytest.fail(story_of(found[0]), pytrace=False)
+    check(range(start, start + AT_A_TIME))
+
+
+@pytest.mark.claim(*CLAIMS)
+@pytest.mark.parametrize("start", range(0, SEEDS_ON_POSTGRES, 25))
+def test_no_story_breaks_a_promise_on_postgres(start: int, on_postgres: PostgresStage) -> None:
+    check(range(start, start + 25), on_postgres)
+
+
+@pytest.mark.faults
+@pytest.mark.fault(14, "100 seeds of crashes, delays, errors, lost answers and jumping clocks")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("start", range(SEEDS_ON_POSTGRES, SEEDS_ON_POSTGRES + MORE_ON_POSTGRES, 100))
+def test_no_story_breaks_a_promise_on_postgres_of_many(start: int, on_postgres: PostgresStage) -> None:
+    check(range(start, start + 100), on_postgres)
 
 
 @pytest.mark.parametrize("seed", KEPT)
@@ -27,8 +50,15 @@ def test_what_once_broke_a_promise_does_not_any_more(seed: int) -> None:
     assert first_fault([seed]) is None
 
 
-def test_a_seed_is_one_story() -> None:
+@pytest.mark.parametrize("seed", KEPT_ON_POSTGRES)
+def test_what_once_broke_a_promise_on_postgres_does_not_any_more(seed: int, on_postgres: PostgresStage) -> None:
+    assert first_fault([seed], on_postgres) is None
+
+
+def test_a_seed_is_one_story(on_postgres: PostgresStage) -> None:
     assert written(7) == written(7) != written(8)
+    assert play(7) == play(7) != play(8)
+    assert play(7, None, on_postgres) == play(7, None, on_postgres)
 
 
 def test_a_story_that_fails_shrinks_to_what_matters() -> None:

@@ -1,4 +1,4 @@
-"""A world in which stories are played: a movable clock, a real SQLite store, and workers and clients that only pretend to be processes.
+"""A world in which stories are played: a movable clock, a real store, and workers and clients that only pretend to be processes.
 
 - Everything that decides and stores is the product's own: `decide`, the stores' verbs, the sweeper, the vigil over heartbeats,
   the ends of attempts. What is played here is who calls it when, and who dies in between.
@@ -9,17 +9,15 @@
 import itertools
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from functools import cache
 from typing import Any
-
-import apsw
 
 from holdfast.clock import MovableClock
 from holdfast.errors import Conflict, NotFound, Unavailable
 from holdfast.jobs import windows
+from holdfast.jobs.holds import Hold, Level
 from holdfast.jobs.job import Answer, JobError, Outcome, Situation
 from holdfast.jobs.outcome import WAIT, Failed, Retry, Snooze
 from holdfast.jobs.retry import Fixed, encode
@@ -35,17 +33,15 @@ from holdfast.stores.contract import (
     Want,
     WorkerJoin,
 )
-from holdfast.stores.sqlite.jobs import SqliteStore
 from holdfast.worker import attempt
 from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.sweeper import Sweeper
 from holdfast.workflows.definition import Definition, StepDefinition
 from holdfast.workflows.partition import Shards
 from tests.invariants import Invariants
-from tests.raw_sql import RawSql
+from tests.simulation.stages import INSTANCE, Setting, Stage, in_memory
 from tests.simulation.story import Action
 
-INSTANCE = "sim"
 LIMIT = 3
 QUEUES = ("mail", "narrow", "workflows")
 FLOW = Definition(
@@ -57,23 +53,42 @@ FLOW = Definition(
         StepDefinition(name="finally", phase=1),
     ),
 )
+LINE = Definition(
+    name="line",
+    steps=tuple(
+        StepDefinition(name=name, after=after)
+        for name, after in (("a", ()), ("b", ("a",)), ("c", ("b",)), ("d", ("c",)))
+    ),
+)
 TYPES = (
     TypeRow("send", "mail", has_handler=True, retry=encode(Fixed(7)), max_crashes=2),
     TypeRow("scan", "mail", has_handler=True, on_crash="timeout", default_timeout=20, timeout_named=True),
     TypeRow("ask", "mail", has_handler=True),
     TypeRow("hear", "mail", has_handler=True, has_response_handler=True),
     TypeRow("heavy", "narrow", has_handler=True),
-    *(TypeRow(f"flow.{step.name}", "workflows", has_handler=True) for step in FLOW.steps),
+    *(
+        TypeRow(f"{flow.name}.{step.name}", "workflows", has_handler=True)
+        for flow in (FLOW, LINE)
+        for step in flow.steps
+    ),
 )
 EVERY_TYPE = tuple(row.job_type for row in TYPES)
 SETTINGS = WorkerSettings(heartbeat=5, lost_after=30, archive_after=300)
 STEP = 5.0  # seconds between two beats
-FILLED: dict[str, str] = {}  # statements of the checks, with the names of tables
-STATEMENTS = 512  # kept prepared: a story has more than the product keeps
+THESE = {
+    False: "(select value from json_each(:ids))",
+    True: "(select value::bigint from json_array_elements_text(:ids::json))",
+}
 CHECK_EVERY = 12  # actions
 ROUNDS = 250  # of healing
 MUCH = 50  # jobs
 SET_BACK = 86400.0  # seconds: more than all jumps of the clock in a story together
+
+
+def setting() -> Setting:
+    """What every story finds declared."""
+    limits = {"narrow": LIMIT}
+    return [QueueDeclared(name, f"{INSTANCE}_{name}", "priority", limits.get(name, 0)) for name in QUEUES], TYPES
 
 
 class Broken(AssertionError):
@@ -89,7 +104,8 @@ class VirtualWorker:
 
     def __init__(self, world: "World", number: int, types: Sequence[str]) -> None:
         self.world, self.number, self.types = world, number, tuple(types)
-        self.store = world.store.another()
+        self.store = world.stage.process()
+        self.unsure = False  # whether a turn whose answer it did not get has happened
         self.hand: list[Claimed] = []
         self.done: list[Done] = []
         self.reports: list[Report] = []
@@ -113,9 +129,13 @@ class VirtualWorker:
 
     def turn(self, room: int, strike: AbstractContextManager[None] | None = None) -> None:
         """Settle what ended, claim what fits; `strike` happens meanwhile."""
-        wants = [Want(queue, room, room) for queue in QUEUES] if room else []
+        # As a pump does it: the end of a task asks for what follows from it.
+        queues = ("workflows",) if any(item.call.run is not None for item in self.done) else QUEUES
+        wants = [Want(queue, room, room) for queue in queues] if room else []
         try:
             self.obey()
+            if self.unsure:
+                self.store.disown(self.id, 0, list(self.left))
             ended = self._ended()
             turn = Turn(self.id, 0, tuple(self.done), tuple(self.reports), ended, wants, self.types, promote=True)
             before = self.world.stale_rows(turn)
@@ -123,7 +143,9 @@ class VirtualWorker:
                 answer = self.store.exchange(turn)
         except Unavailable as error:
             self.world.say(f"{self} cannot settle: {error}")
+            self.unsure = True
             return
+        self.unsure = False
         for lease in ended:
             del self.left[lease]
         self.done, self.reports = [], []
@@ -214,19 +236,18 @@ class VirtualWorker:
 class World:
     """Plays one story."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, stage: Stage | None = None) -> None:
         random.seed(seed)
         self.clock = MovableClock()
-        stage().begin()
-        self.store: Any = SqliteStore(":memory:", INSTANCE, self.clock, connection=stage().connection)
-        self.sql = Inside(self.store)
+        self.stage = stage or in_memory(setting)
+        self.store, self.sql = self.stage.begin(self.clock)
         self.told: list[str] = []
         self.accepted: list[int] = []
         self.runs: list[int] = []
         self.finals: dict[int, dict[str, Any]] = {}
         self.succeeded: set[tuple[int, int]] = set()
         self.answered: set[int] = set()
-        self.owners: dict[int, tuple[VirtualWorker, Claimed]] = {}
+        self.owners: dict[int, tuple[VirtualWorker, int, Claimed]] = {}
         self.paused: set[str] = set()
         self.numbers = itertools.count(1)
         self.workers: list[VirtualWorker] = []
@@ -248,7 +269,7 @@ class World:
         self.check_ends()
 
     def close(self) -> None:
-        stage().clear()
+        self.stage.clear()
 
     # Clients
 
@@ -286,11 +307,13 @@ class World:
         self.enqueue(a, b, job_type=("ask", "hear")[int(a * 2)], job_key=f"q{next(self.numbers)}")
 
     def submit(self, a: float, b: float) -> None:
-        run = self.store.submit(Submission(definition=FLOW, trigger=f"t{next(self.numbers)}"))
-        self.runs.append(run.id)
+        wanted = Submission(definition=(FLOW, LINE)[int(a * 2)], trigger=f"t{next(self.numbers)}")
+        self.attempt_to(lambda: self.runs.append(self.store.submit(wanted).id))
 
     def abort(self, a: float, b: float) -> None:
-        self.at_a_job(a, lambda job: self.store.abort(job, "ann"))
+        living = [row["id"] for row in self.sql("select id from {job} where state <> 'final' order by id")]
+        if living:
+            self.attempt_to(lambda: self.store.abort(living[int(a * len(living))], "ann"))
 
     def retry(self, a: float, b: float) -> None:
         def again(job_id: int) -> None:
@@ -341,12 +364,29 @@ class World:
         self.store.archive(60)
 
     def abort_run(self, a: float, b: float) -> None:
-        if self.runs:
-            self.attempt_to(lambda: self.store.abort_run(self.runs[int(a * len(self.runs))], "ann"))
+        self.at_a_run(a, "UNDONE", lambda run: self.store.abort_run(run, "ann"))
 
     def retry_run(self, a: float, b: float) -> None:
-        if self.runs:
-            self.attempt_to(lambda: self.store.retry_run(self.runs[int(a * len(self.runs))], "ann"))
+        self.at_a_run(a, "ERROR", lambda run: self.store.retry_run(run, "ann"))
+
+    def at_a_run(self, share: float, state: str, act: Callable[[int], Any]) -> None:
+        """One in this state, if there is any."""
+        found = [row["id"] for row in self.sql("select id from {run} where state = :state order by id", state=state)]
+        runs = found or self.runs
+        if runs:
+            self.attempt_to(lambda: act(runs[int(share * len(runs))]))
+
+    def hold(self, a: float, b: float) -> None:
+        scope = list(Level)[int(a * 3)], (None, "flow", "line")[int(b * 3)]
+        self.attempt_to(lambda: self.store.hold(*scope, None, "ann"))
+
+    def release(self, a: float, b: float) -> None:
+        held = self.store.holds()
+        if held:
+            self.let_go(held[int(a * len(held))])
+
+    def let_go(self, hold: Hold) -> None:
+        self.store.release(hold.level, hold.workflow, hold.trigger, "ann")
 
     # Workers
 
@@ -375,6 +415,7 @@ class World:
 
     def bury(self, worker: VirtualWorker) -> None:
         self.say(f"{worker} is dead")
+        self.stage.gone(worker.store)
         self.workers.remove(worker)
 
     def kill_inside(self, a: float, b: float) -> None:
@@ -382,7 +423,7 @@ class World:
         worker = self.awake(a)
         if worker is not None:
             try:
-                worker.turn(3, struck(worker.store, int(b * 30), Killed))
+                worker.turn(3, self.stage.struck(worker.store, int(b * 30), Killed))
             except Killed:
                 self.bury(worker)
 
@@ -390,7 +431,14 @@ class World:
         """The disk is full, at one of the statements of a turn."""
         worker = self.awake(a)
         if worker is not None:
-            worker.turn(3, struck(worker.store, int(b * 30), apsw.FullError))
+            worker.turn(3, self.stage.struck(worker.store, int(b * 30), self.stage.full))
+
+    def lose_answer(self, a: float, b: float) -> None:
+        """A turn is made, and its worker does not hear what came of it."""
+        worker = self.awake(a)
+        if worker is not None:
+            worker.turn(3, self.stage.answer_lost(worker.store))
+            worker.turn(1)
 
     def freeze(self, a: float, b: float) -> None:
         worker = self.awake(a)
@@ -422,10 +470,24 @@ class World:
             sleeper.finish(sleeper.hand[0], b)
             sleeper.turn(1)
 
+    def meddle(self, a: float, b: float) -> None:
+        """Somebody reaches for a run when a task of it has ended and its worker has not told so."""
+        able = [worker for worker in self.workers if worker.frozen_since is None]
+        tasks = [(worker, call) for worker in able for call in worker.hand if call.run is not None]
+        if tasks:
+            worker, call = tasks[int(a * len(tasks))]
+            worker.finish(call, 0.0)
+            if b < 0.5:
+                self.attempt_to(lambda: self.store.abort_run(call.run, "ann"))
+            else:
+                self.hold(0.5, a)
+            worker.turn(2)
+
     def leave(self, a: float, b: float) -> None:
         worker = self.awake(a)
         if worker is not None and len(self.workers) > 1:
             worker.leave()
+            self.stage.gone(worker.store)
             self.workers.remove(worker)
 
     # Time and accidents
@@ -465,7 +527,8 @@ class World:
         now = self.clock.now()
         if row["scheduled_run_time"] > self.store.time(now):
             raise Broken(f"I6: job {call.id} starts before its time")
-        hours = json.loads(row["time_windows"] or "[]")
+        hours = row["time_windows"] or []
+        hours = json.loads(hours) if isinstance(hours, str) else hours
         if hours and not windows.is_open(windows.parse_all(hours), now):
             raise Broken(f"I6: job {call.id} starts outside of its windows {hours}")
         expires = row["expires_time"]
@@ -475,9 +538,16 @@ class World:
             raise Broken(f"Q2: job {call.id} starts although its queue is paused")
         if call.job_type not in worker.types:
             raise Broken(f"Q4: {worker} does not handle {call.job_type}")
-        before, self.owners[call.id] = self.owners.get(call.id), (worker, call)
-        if before is not None and before[1] in before[0].hand and before[0].id in self.living():
-            raise Broken(f"I2: job {call.id} starts for {worker} while {before[0]} has it")
+        workflow, is_task, _ = call.job_type.partition(".")
+        if is_task and any(
+            hold.level is Level.PICK and hold.workflow in (None, workflow) for hold in self.store.holds()
+        ):
+            raise Broken(f"F17: job {call.id} starts although it is held")
+        before, self.owners[call.id] = self.owners.get(call.id), (worker, worker.id, call)
+        if before is not None:
+            other, known_as, had = before
+            if had in other.hand and known_as in self.living():
+                raise Broken(f"I2: job {call.id} starts for {worker} while {other} has it")
 
     def stale_rows(self, turn: Turn) -> dict[int, dict[str, Any]]:
         """The rows of jobs about which a turn tells something although they have gone on to another attempt."""
@@ -486,7 +556,7 @@ class World:
         if not told:
             return {}
         ids = json.dumps([job for job, _ in told])
-        found = self.sql("select * from {job} where id in (select value from json_each(:ids))", ids=ids)
+        found = self.sql(f"select * from {{job}} where id in {THESE[self.sql.postgres]}", ids=ids)
         rows = {row["id"]: row for row in found}
         return {job: rows[job] for job, number in told if job in rows and rows[job]["attempt"] != number}
 
@@ -501,7 +571,7 @@ class World:
     def claimed(self, calls: Sequence[Claimed]) -> None:
         if any(call.queue == "narrow" for call in calls):
             used = self.sql.value(
-                "select total(throttle_factor) as used from {queue:narrow} where situation in ('held', 'waiting')"
+                "select coalesce(sum(throttle_factor), 0) as used from {queue:narrow} where situation in ('held', 'waiting')"
             )
             limit = next(row for row in self.store.queues() if row.name == "narrow").throttle_limit
             if used > limit:
@@ -512,6 +582,17 @@ class World:
         invariants.hints["waiting"] += self.missing(invariants)
         invariants.check(self.accepted, self.finals)
         self.finals.update(invariants.finals())
+        for worker in self.workers:
+            if worker.frozen_since is None and not worker.unsure:
+                self.check_hand(worker, invariants)
+
+    def check_hand(self, worker: VirtualWorker, invariants: Invariants) -> None:
+        """Nobody else would ever end what a worker has and does not know of."""
+        known = {(call.id, call.attempt) for call in (*worker.hand, *(item.call for item in worker.done))}
+        known |= {(report.job_id, report.attempt) for report in worker.reports}
+        for job_id, row in invariants.jobs.items():
+            if row["situation"] == "held" and row["worker"] == worker.id and (job_id, row["attempt"]) not in known:
+                raise Broken(f"R1: {worker} has job {job_id} and does not know of it")
 
     def missing(self, invariants: Invariants) -> list[dict[str, Any]]:
         """Hints that an accident took: found again by a sweeper, if it is let live long enough."""
@@ -531,10 +612,13 @@ class World:
         for queue in QUEUES:
             self.store.pause(queue, False, "ann")
         self.paused.clear()
+        for hold in self.store.holds():
+            self.let_go(hold)
         self.store.limit("narrow", None, "ann")
         self.pass_time(STEP)  # who was called lost notices
         for worker in list(self.workers):
             worker.leave()
+            self.stage.gone(worker.store)
         self.workers = [VirtualWorker(self, next(self.numbers), EVERY_TYPE)]
         rests, busy = itertools.count(), False
         for _ in range(ROUNDS):
@@ -555,10 +639,10 @@ class World:
         now = self.store.time(self.clock.now())
         wanted = (
             "select min(time) as time from (select scheduled_run_time as time from {job} where state <> 'final' "
-            "union all select ready_time from {ready}) where time > :now"  # in line since before the clock was set back
+            "union all select ready_time from {ready}) as wanted where time > :now"  # in line since before the clock was set back
         )
         time = self.sql.value(wanted, now=now)
-        self.clock.advance(20.0 if time is None else (time - now) / 1e6)
+        self.clock.advance(20.0 if time is None else (self.store.moment(time) - self.store.moment(now)).total_seconds())
         for worker in self.workers:
             worker.live_on()
 
@@ -572,99 +656,3 @@ class World:
             proven = (job_id, row["attempt"]) in self.succeeded or job_id in self.answered
             if row["outcome"] == Outcome.SUCCESS and not proven:
                 raise Broken(f"J5: job {job_id} ended in success by an attempt that did not")
-
-
-@contextmanager
-def struck(store: Any, after: int, error: type[BaseException]) -> Iterator[None]:
-    """The n-th statement of a store raises instead of running, and what it was part of is rolled back."""
-    database: Parts = store.connection.database
-    left = itertools.count(after, -1)
-
-    def count(cursor: Any, statement: str, bindings: Any) -> bool:
-        if next(left) == 0 and statement not in PARTS["rollback"]:
-            raise error("struck")
-        return True
-
-    database.set_exec_trace(count)
-    try:
-        yield
-    finally:
-        database.set_exec_trace(None)
-        if database.in_transaction:  # it was killed in the commit; a process that dies takes its connection with it
-            database.execute("rollback")
-
-
-class Stage:
-    """An instance with its queues and types declared, on which story after story is played and taken back.
-
-    All transactions of a story are parts of one that is rolled back at its end. So nothing has to be set up again, and
-    statements that were prepared for one story serve the next: that was half of a story's time.
-    """
-
-    def __init__(self) -> None:
-        store = SqliteStore(":memory:", INSTANCE, MovableClock())
-        store.set_up()
-        limits = {"narrow": LIMIT}
-        store.register(
-            [QueueDeclared(name, f"{INSTANCE}_{name}", "priority", limits.get(name, 0)) for name in QUEUES], TYPES
-        )
-        self.connection = store.connection
-        self._real = apsw.Connection(":memory:", statementcachesize=STATEMENTS)
-        self._real.deserialize("main", self.connection.database.serialize("main"))
-        self._real.execute("pragma foreign_keys=on")
-        self.connection.database = Parts(self._real)
-
-    def begin(self) -> None:
-        self._real.execute("begin immediate")
-
-    def clear(self) -> None:
-        self._real.execute("rollback")
-        self.connection.depth = 0
-        self.connection.database.in_transaction = False
-        self.connection.watchers.clear()
-
-
-@cache
-def stage() -> Stage:
-    """One for each process."""
-    return Stage()
-
-
-UNDONE = "release part -- undone"
-PARTS: dict[str, tuple[str, ...]] = {
-    "begin": (),  # of what only reads nothing is undone
-    "begin immediate": ("savepoint part",),
-    "commit": ("release part",),
-    "rollback": ("rollback to part", UNDONE),
-}
-
-
-class Parts:
-    """A connection on which a transaction is a part of another one."""
-
-    def __init__(self, database: apsw.Connection) -> None:
-        self._database = database
-        self.in_transaction = self._reads = False
-        self.cursor, self.changes, self.executemany = database.cursor, database.changes, database.executemany
-        self.last_insert_rowid = database.last_insert_rowid
-
-    def execute(self, text: str, params: Any = None) -> Any:
-        if text not in PARTS:
-            return self._database.execute(text, params)
-        if text.startswith("begin"):
-            self._reads = text == "begin"
-        for part in () if self._reads else PARTS[text]:
-            self._database.execute(part, can_cache=False)  # it would push out others
-        self.in_transaction = text.startswith("begin")
-        return None
-
-    def set_exec_trace(self, trace: Any) -> None:
-        self._database.exec_trace = trace
-
-
-class Inside(RawSql):
-    """Plain SQL on the connection of a store in memory, which has no other."""
-
-    def __init__(self, store: Any) -> None:
-        self.instance, self.postgres, self.connection = INSTANCE, False, store.connection.database
-        self._filled = FILLED

@@ -95,7 +95,7 @@ class Declared(Statements):
         """The queue by name, read once and again when it is not known."""
         row = self._queues.get(name)
         if row is None:
-            self._read_queues()
+            self.queues()
             row = self._queues.get(name)
         if row is None:
             raise NotFound(

@@ -214,8 +214,7 @@ class PostgresStore(PostgresAdding):
         for (queue, done), (end,) in zip(by_queue.items(), (reply.dicts() for reply in ends), strict=True):
             ids = [item.call.id for item in done]
             if end["count"] != len(ids):
-                params = {"ids": literal(ids), "now": end["now"]}
-                ids = [row["id"] for row in self.rows("settled_here", params, queue)]
+                ids = [row["id"] for row in self.rows("settled_here", {"ids": literal(ids)}, queue)]
             settled.update(ids)
             if self._now is None and not self.clock.movable:
                 self._now = end["now"].astimezone(UTC)

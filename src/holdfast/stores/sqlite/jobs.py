@@ -521,7 +521,8 @@ class SqliteStore(SqlStore):
         for queue, done in by_queue.items():
             ids = [item.call.id for item in done]
             if self._settle(done, stamp):
-                found = self.rows("settled_here", {"ids": self.pack(ids), "now": stamp}, queue)
+                ends = encode_json([(item.call.id, item.call.attempt) for item in done]).decode()
+                found = self.rows("settled_here", {"ends": ends, "now": stamp}, queue)
                 ids = [row["id"] for row in found]
             settled.update(ids)
         return settled, self.rows_of(looks)

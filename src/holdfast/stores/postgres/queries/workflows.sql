@@ -122,8 +122,8 @@ select j.* from {job} j where j.job_type = :job_type and j.job_key >= :low and j
   and not exists (select 1 from {job} n where n.job_type = j.job_type and n.job_key = j.job_key and n.id > j.id) order by j.id;
 
 -- name: settled_here
--- Which of these ended in success in this transaction.
-select id from {queue_table} where id = any(:ids::bigint[]) and outcome = 'success' and end_time = :now;
+-- Which of these ended in success in this transaction. The time would not tell: an end whose answer was lost is told again.
+select id from {queue_table} where id = any(:ids::bigint[]) and outcome = 'success' and xmin = pg_current_xact_id()::xid;
 
 -- name: archived_run
 select * from {run_archive} where id = :id;

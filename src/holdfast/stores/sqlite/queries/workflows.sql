@@ -122,8 +122,9 @@ select j.* from {job} j where j.job_type = :job_type and j.job_key >= :low and j
   and not exists (select 1 from {job} n where n.job_type = j.job_type and n.job_key = j.job_key and n.id > j.id) order by j.id;
 
 -- name: settled_here
--- Which of these ended in success in this transaction.
-select id from {queue_table} where id in (select value from json_each(:ids)) and outcome = 'success' and end_time = :now;
+-- Which of these attempts ended in success in this transaction.
+select j.id from {queue_table} j join json_each(:ends) e on j.id = e.value ->> 0 and j.attempt = e.value ->> 1
+where outcome = 'success' and end_time = :now;
 
 -- name: archived_run
 select * from {run_archive} where id = :id;

@@ -1,0 +1,291 @@
+"""Where stories are played: an instance with its queues and types declared, story after story as it was before the first.
+
+- `SqliteStage`: in memory. All transactions of a story are parts of one that is taken back at its end. So nothing has to be
+  set up again, and statements that were prepared for one story serve the next: that was half of a story's time.
+- `PostgresStage`: a real server, and a connection for each virtual process. Transactions are real, so after a story the
+  tables are emptied and what was in them at first is put back. Only one of the processes does something at a time, so
+  one seed is one story here too.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from typing import Any, Protocol
+
+import apsw
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from holdfast.clock import Clock, MovableClock
+from holdfast.stores.contract import QueueDeclared, TypeRow
+from holdfast.stores.postgres.connection import Connection
+from holdfast.stores.postgres.jobs import PostgresStore
+from holdfast.stores.sqlite.jobs import SqliteStore
+from tests.raw_sql import RawSql
+
+INSTANCE = "sim"
+STATEMENTS = 512  # kept prepared: a story has more than the product keeps
+TIDY_EVERY = 10  # stories, on PostgreSQL
+
+
+class Stage(Protocol):
+    full: type[Exception]  # what the database says when its disk is full
+
+    def begin(self, clock: Clock) -> tuple[Any, RawSql]:
+        """The store of the clients, and plain SQL beside it."""
+        ...
+
+    def process(self) -> Any:
+        """The store of one more process."""
+        ...
+
+    def gone(self, store: Any) -> None:
+        """That process is no more."""
+        ...
+
+    def struck(self, store: Any, after: int, error: type[BaseException]) -> Any:
+        """The n-th thing that a store does raises instead of being done, and what it was part of is rolled back."""
+        ...
+
+    def answer_lost(self, store: Any) -> Any:
+        """A transaction is committed, and who wanted it is not told."""
+        ...
+
+    def clear(self) -> None:
+        """The story is over."""
+        ...
+
+
+Setting = tuple[list[QueueDeclared], tuple[TypeRow, ...]]
+
+
+class SqliteStage:
+    """One connection for all."""
+
+    full: type[Exception] = apsw.FullError
+
+    def __init__(self, setting: Setting) -> None:
+        store = SqliteStore(":memory:", INSTANCE, MovableClock())
+        store.set_up()
+        store.register(*setting)
+        self.connection = store.connection
+        self._real = apsw.Connection(":memory:", statementcachesize=STATEMENTS)
+        self._real.deserialize("main", self.connection.database.serialize("main"))
+        self._real.execute("pragma foreign_keys=on")
+        self.connection.database = Parts(self._real)
+        self._filled: dict[str, str] = {}
+
+    def begin(self, clock: Clock) -> tuple[Any, RawSql]:
+        self._real.execute("begin immediate")
+        self._store = SqliteStore(":memory:", INSTANCE, clock, connection=self.connection)
+        return self._store, Inside(self.connection.database, self._filled)
+
+    def process(self) -> Any:
+        return self._store.another()
+
+    def gone(self, store: Any) -> None:
+        """Its transaction was taken back, and there is only one connection."""
+
+    @contextmanager
+    def struck(self, store: Any, after: int, error: type[BaseException]) -> Iterator[None]:
+        database: Parts = store.connection.database
+        left = itertools.count(after, -1)
+
+        def count(cursor: Any, statement: str, bindings: Any) -> bool:
+            if next(left) == 0 and statement not in PARTS["rollback"]:
+                raise error("struck")
+            return True
+
+        database.set_exec_trace(count)
+        try:
+            yield
+        finally:
+            database.set_exec_trace(None)
+            if database.in_transaction:  # it was killed in the commit; a process that dies takes its connection with it
+                database.execute("rollback")
+
+    def answer_lost(self, store: Any) -> Any:
+        """Here nobody is between us and the file."""
+        return nullcontext()
+
+    def clear(self) -> None:
+        self._real.execute("rollback")
+        self.connection.depth = 0
+        self.connection.database.in_transaction = False
+        self.connection.watchers.clear()
+
+
+UNDONE = "release part -- undone"
+PARTS: dict[str, tuple[str, ...]] = {
+    "begin": (),  # of what only reads nothing is undone
+    "begin immediate": ("savepoint part",),
+    "commit": ("release part",),
+    "rollback": ("rollback to part", UNDONE),
+}
+
+
+class Parts:
+    """A connection on which a transaction is a part of another one."""
+
+    def __init__(self, database: apsw.Connection) -> None:
+        self._database = database
+        self.in_transaction = self._reads = False
+        self.cursor, self.changes, self.executemany = database.cursor, database.changes, database.executemany
+        self.last_insert_rowid = database.last_insert_rowid
+
+    def execute(self, text: str, params: Any = None) -> Any:
+        if text not in PARTS:
+            return self._database.execute(text, params)
+        if text.startswith("begin"):
+            self._reads = text == "begin"
+        for part in () if self._reads else PARTS[text]:
+            self._database.execute(part, can_cache=False)  # it would push out others
+        self.in_transaction = text.startswith("begin")
+        return None
+
+    def set_exec_trace(self, trace: Any) -> None:
+        self._database.exec_trace = trace
+
+
+class Inside(RawSql):
+    """Plain SQL on the connection of a store in memory, which has no other."""
+
+    def __init__(self, database: Parts, filled: dict[str, str]) -> None:
+        self.instance, self.postgres, self.connection = INSTANCE, False, database
+        self._filled = filled
+
+
+class PostgresStage:
+    """A connection for each process; those of the dead serve the next ones."""
+
+    full: type[Exception] = psycopg.errors.DiskFull
+
+    def __init__(self, setting: Setting, url: str) -> None:
+        self.url = url
+        self.clock: Clock = MovableClock()
+        self._idle: list[Connection] = []
+        self._used: list[Connection] = []
+        self._stories = itertools.count(1)
+        store = self.process()
+        store.set_up()
+        store.register(*setting)
+        self.sql = RawSql(url, INSTANCE)
+        self._as_before = self._remember()
+        self.clear()
+
+    def _remember(self) -> str:
+        """What makes everything as it is now."""
+        found = self.sql("select tablename as name from pg_tables where tablename like 'sim\\_%' order by 1")
+        tables = [f'"{row["name"]}"' for row in found]
+        kept = []
+        for number, table in enumerate(tables):
+            if self.sql.value(f"select exists (select from {table})"):
+                self.sql(f"create table kept_{number} as table {table}")
+                kept.append(f"insert into {table} select * from kept_{number}")
+        numbers = [
+            f"select setval('\"{row['name']}\"', {row['last'] or row['first']}, {row['last'] is not None})"
+            for row in self.sql(
+                "select sequencename as name, last_value as last, start_value as first from pg_sequences "
+                "where sequencename like 'sim\\_%'"
+            )
+        ]
+        emptied = [f"delete from {table}" for table in tables]
+        # Neither the law nor references look on.
+        return "; ".join(("set session_replication_role = replica", *emptied, *kept, *numbers))
+
+    def begin(self, clock: Clock) -> tuple[Any, RawSql]:
+        self.clock = clock
+        return self.process(), self.sql
+
+    def process(self) -> PostgresStore:
+        store = PostgresStore(self.url, INSTANCE, self.clock)
+        store.connection = self._idle.pop() if self._idle else Connection(self.url, 5)
+        store.lock = store.connection.lock
+        self._used.append(store.connection)
+        return store
+
+    def gone(self, store: PostgresStore) -> None:
+        connection = store.connection
+        if connection._database is not None and not connection._database.closed:
+            connection._database.rollback()  # as the server does it, but before anybody looks
+        connection.depth, connection.ended = 0, False
+        self._used.remove(connection)
+        self._idle.append(connection)
+
+    @contextmanager
+    def struck(self, store: PostgresStore, after: int, error: type[BaseException]) -> Iterator[None]:
+        """Before a statement is sent, or behind it."""
+        left = itertools.count(after, -1)
+
+        def strike() -> None:
+            if next(left) == 0:
+                raise error("struck")
+
+        with self._watched(store, strike, strike):
+            yield
+
+    @contextmanager
+    def answer_lost(self, store: PostgresStore) -> Iterator[None]:
+        database = store.connection.database
+
+        def strike() -> None:
+            if database.info.transaction_status == TransactionStatus.IDLE:
+                raise psycopg.OperationalError("the answer is lost")
+
+        with self._watched(store, lambda: None, strike):
+            yield
+
+    @contextmanager
+    def _watched(self, store: PostgresStore, before: Callable[[], None], behind: Callable[[], None]) -> Iterator[None]:
+        """`before` is called before everything that a store sends, and `behind` when it was answered."""
+        wire, database = store.connection.wire, store.connection.database
+
+        def watched(act: Callable[..., Any], before: Callable[[], None], behind: Callable[[], None]) -> Any:
+            def call(*args: Any, **options: Any) -> Any:
+                before()
+                found = act(*args, **options)
+                behind()
+                return found
+
+            return call
+
+        def nothing() -> None: ...
+
+        there: tuple[tuple[Any, str, Any], ...] = (
+            (wire, "send", watched(wire.send, before, nothing)),
+            (wire, "_end", watched(wire._end, nothing, behind)),
+            (database, "cursor", watched(database.cursor, before, nothing)),
+            (database, "execute", watched(database.execute, nothing, behind)),
+        )
+        for owner, name, act in there:
+            setattr(owner, name, act)
+        try:
+            yield
+        finally:
+            for owner, name, _ in there:
+                delattr(owner, name)
+
+    def clear(self) -> None:
+        for connection in list(self._used):
+            if connection._database is not None and not connection._database.closed:
+                connection._database.rollback()
+            connection.depth, connection.ended = 0, False
+        self._idle += self._used
+        self._used = []
+        with self.sql.transaction():
+            self.sql(self._as_before)
+        self.sql("set session_replication_role = origin")
+        if next(self._stories) % TIDY_EVERY == 0:
+            self.sql("vacuum")
+
+    def close(self) -> None:
+        for connection in self._idle + self._used:
+            connection.close()
+        self.sql.close()
+
+
+@cache
+def in_memory(setting: Callable[[], Setting]) -> SqliteStage:
+    """One for each process."""
+    return SqliteStage(setting())
