@@ -5,11 +5,13 @@
 """
 
 import random
+import re
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
 LENGTH = 70
+ACTION = re.compile(r"^(\w+)\(([\d.]+), ([\d.]+)\)$", re.MULTILINE)
 
 # What happens, and how often.
 WEIGHTS = {
@@ -67,6 +69,11 @@ class Action(Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.name}({self.a:.3f}, {self.b:.3f})"
+
+
+def read(text: str) -> list[Action]:
+    """A story as it was told, line by line; `#` begins a remark."""
+    return [Action(name, float(a), float(b)) for name, a, b in ACTION.findall(text)]
 
 
 def written(seed: int, length: int = LENGTH) -> list[Action]:

@@ -3,18 +3,19 @@
 A seed that fails is told as the shortest story that fails as well. `make sim SEEDS=20000` plays more of them.
 """
 
+from pathlib import Path
+
 import pytest
 
 from tests.simulation.playing import first_fault, play, story_of
 from tests.simulation.stages import PostgresStage, Stage
-from tests.simulation.story import Action, shrunk, written
+from tests.simulation.story import Action, read, shrunk, written
 
 SEEDS = 2000
 AT_A_TIME = 50
 SEEDS_ON_POSTGRES = 100
 MORE_ON_POSTGRES = 1000
-KEPT = [1071]  # seeds that once broke a promise
-KEPT_ON_POSTGRES = [32, 5171]
+KEPT = sorted((Path(__file__).parent / "kept").glob("*.txt"))  # stories that once broke a promise
 CLAIMS = ("R1", "J2", "J3", "J5", "J9", "J10", "J12", "Q4", "Q5", "W1", "W3", "W5", "C2", "C3", "C4")
 
 
@@ -45,14 +46,13 @@ def test_no_story_breaks_a_promise_on_postgres_of_many(start: int, on_postgres: 
     check(range(start, start + 100), on_postgres)
 
 
-@pytest.mark.parametrize("seed", KEPT)
-def test_what_once_broke_a_promise_does_not_any_more(seed: int) -> None:
-    assert first_fault([seed]) is None
-
-
-@pytest.mark.parametrize("seed", KEPT_ON_POSTGRES)
-def test_what_once_broke_a_promise_on_postgres_does_not_any_more(seed: int, on_postgres: PostgresStage) -> None:
-    assert first_fault([seed], on_postgres) is None
+@pytest.mark.parametrize("story", KEPT, ids=lambda path: path.stem)
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_what_once_broke_a_promise_does_not_any_more(story: Path, store: str, request: pytest.FixtureRequest) -> None:
+    stage: Stage | None = None if store == "sqlite" else request.getfixturevalue("on_postgres")
+    actions = read(story.read_text())
+    assert actions
+    play(0, actions, stage)
 
 
 def test_a_seed_is_one_story(on_postgres: PostgresStage) -> None:
