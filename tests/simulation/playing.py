@@ -54,9 +54,10 @@ def silence() -> Iterator[None]:
 
 def story_of(seed: int, stage: Stage | None = None) -> str:
     """What is left of a seed's story when everything that does not matter is taken out, and what happened in it."""
-    kind = type(fault_of(seed, None, stage))
-    short = shrunk(written(seed), lambda story: type(fault_of(seed, story, stage)) is kind)
-    error = fault_of(seed, short, stage)
+    with silence():
+        kind = type(fault_of(seed, None, stage))
+        short = shrunk(written(seed), lambda story: type(fault_of(seed, story, stage)) is kind)
+        error = fault_of(seed, short, stage)
     assert error is not None
     happened = "\n  ".join("\n".join(getattr(error, "__notes__", [])).splitlines())
     return f"Seed {seed} breaks a promise: {type(error).__name__}: {error}\n  {happened}"

