@@ -144,8 +144,10 @@ class Parts:
         self.in_transaction = text.startswith("begin")
         return None
 
-    def set_exec_trace(self, trace: Any) -> None:
-        self._database.exec_trace = trace
+    def set_exec_trace(self, trace: Any) -> Any:
+        """The one before."""
+        before, self._database.exec_trace = self._database.exec_trace, trace
+        return before
 
 
 class Inside(RawSql):
@@ -154,6 +156,14 @@ class Inside(RawSql):
     def __init__(self, database: Parts, filled: dict[str, str]) -> None:
         self.instance, self.postgres, self.connection = INSTANCE, False, database
         self._filled = filled
+
+    def __call__(self, statement: str, **parameters: Any) -> list[dict[str, Any]]:
+        """Nobody strikes it."""
+        trace = self.connection.set_exec_trace(None)
+        try:
+            return super().__call__(statement, **parameters)
+        finally:
+            self.connection.set_exec_trace(trace)
 
 
 class PostgresStage:

@@ -33,6 +33,8 @@ WEIGHTS = {
     "fail_inside": 4,
     "lose_answer": 2,
     "slow_turn": 2,
+    "sweep_inside": 3,
+    "act_inside": 6,
     "freeze": 3,
     "thaw": 3,
     "nap": 3,
@@ -53,13 +55,11 @@ WEIGHTS = {
     "meddle": 4,
     "archive": 1,
 }
-OF_RUNS = WEIGHTS | {
-    "submit": 20,
-    "meddle": 20,
-    "release": 10,
-    "enqueue": 2,
-    "enqueue_limited": 2,
-}  # in every fourth story
+ABOUT = {  # some stories have more of one thing, by the rest of their seed divided by four
+    1: WEIGHTS | {"slow_turn": 15, "nap": 8, "freeze": 6, "thaw": 6},
+    3: WEIGHTS | {"submit": 20, "meddle": 20, "release": 10, "enqueue": 2, "enqueue_limited": 2},
+}
+PAUSES, RUNS = ABOUT
 
 
 class Action(Struct, frozen=True):
@@ -81,7 +81,7 @@ def read(text: str) -> list[Action]:
 def written(seed: int, length: int = LENGTH) -> list[Action]:
     """The story of a seed."""
     luck = random.Random(seed)
-    weights = OF_RUNS if seed % 4 == 3 else WEIGHTS
+    weights = ABOUT.get(seed % 4, WEIGHTS)
     names = luck.choices(list(weights), list(weights.values()), k=length)
     return [Action(name, luck.random(), luck.random()) for name in names]
 

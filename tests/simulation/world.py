@@ -77,6 +77,23 @@ TYPES = (
     ),
 )
 EVERY_TYPE = tuple(row.job_type for row in TYPES)
+ACTS = (
+    "enqueue",
+    "enqueue_keyed",
+    "enqueue_later",
+    "enqueue_in_lane",
+    "submit",
+    "abort",
+    "retry",
+    "answer",
+    "abort_run",
+    "retry_run",
+    "hold",
+    "release",
+    "pause",
+    "limit",
+    "archive",
+)
 SETTINGS = WorkerSettings(heartbeat=5, lost_after=30, archive_after=300)
 STEP = 5.0  # seconds between two beats
 THESE = {
@@ -449,6 +466,34 @@ class World:
         if worker is not None:
             worker.turn(3, self.stage.struck(worker.store, int(b * 30), self.stage.full))
 
+    def sweep_inside(self, a: float, b: float) -> None:
+        """A sweeper meets a full disk, or dies, at one of its statements."""
+        worker = self.awake(a)
+        if worker is not None:
+            self.clock.advance(STEP)
+            error = Killed if a < 0.5 else self.stage.full
+            try:
+                with self.stage.struck(worker.store, int(b * 60), error):
+                    worker.sweeper.sweep()
+            except Unavailable as problem:
+                self.say(f"{worker} cannot sweep: {problem}")
+            except Killed:
+                self.bury(worker)
+
+    def act_inside(self, a: float, b: float) -> None:
+        """A client meets a full disk, or dies, at one of its statements."""
+        act = ACTS[int(a * len(ACTS))]
+        self.say(f"which is {act}")
+        error = Killed if int(b * 1000) % 2 else self.stage.full
+        try:
+            with self.stage.struck(self.store, int(b * 20), error):
+                getattr(self, act)(b, a)
+        except Unavailable as problem:
+            self.say(f"it cannot: {problem}")
+        except Killed:
+            self.stage.gone(self.store)
+            self.store = self.stage.process()
+
     def lose_answer(self, a: float, b: float) -> None:
         """A turn is made, and its worker does not hear what came of it."""
         worker = self.awake(a)
@@ -616,9 +661,17 @@ class World:
         invariants.hints["waiting"] += self.missing(invariants)
         invariants.check(self.accepted, self.finals)
         self.finals.update(invariants.finals())
+        self.check_owners(invariants)
         for worker in self.workers:
             if worker.frozen_since is None and not worker.unsure:
                 self.check_hand(worker, invariants)
+
+    def check_owners(self, invariants: Invariants) -> None:
+        """Nobody would look for the jobs of a worker that is gone."""
+        living = self.living()
+        for lease in invariants.leases:
+            if lease["worker"] is not None and lease["worker"] not in living:
+                raise Broken(f"C3: {lease['ids']} are leased to worker {lease['worker']}, which is gone")
 
     def check_hand(self, worker: VirtualWorker, invariants: Invariants) -> None:
         """Nobody else would ever end what a worker has and does not know of."""
