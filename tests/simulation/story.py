@@ -35,6 +35,7 @@ WEIGHTS = {
     "slow_turn": 2,
     "sweep_inside": 3,
     "act_inside": 6,
+    "make_inside": 3,
     "freeze": 3,
     "thaw": 3,
     "nap": 3,
@@ -57,7 +58,7 @@ WEIGHTS = {
 }
 ABOUT = {  # some stories have more of one thing, by the rest of their seed divided by four
     1: WEIGHTS | {"slow_turn": 15, "nap": 8, "freeze": 6, "thaw": 6},
-    3: WEIGHTS | {"submit": 20, "meddle": 20, "release": 10, "enqueue": 2, "enqueue_limited": 2},
+    3: WEIGHTS | {"submit": 20, "make_inside": 6, "meddle": 40, "release": 20, "enqueue": 2, "enqueue_limited": 2},
 }
 PAUSES, RUNS = ABOUT
 

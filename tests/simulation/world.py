@@ -40,7 +40,7 @@ from holdfast.worker import attempt
 from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.sweeper import Sweeper
 from holdfast.workflows.definition import Definition, StepDefinition
-from holdfast.workflows.partition import Shards
+from holdfast.workflows.partition import Items, Shards
 from tests.invariants import Invariants
 from tests.simulation.stages import INSTANCE, Setting, Stage, in_memory
 from tests.simulation.story import Action
@@ -63,6 +63,12 @@ LINE = Definition(
         for name, after in (("a", ()), ("b", ("a",)), ("c", ("b",)), ("d", ("c",)))
     ),
 )
+BULK = Definition(
+    name="bulk",
+    steps=(StepDefinition(name="each", partition=Items(), max_undone=3), StepDefinition(name="sum", after=("each",))),
+)
+ITEMS = 7
+FLOWS = (FLOW, LINE, BULK)
 TYPES = (
     TypeRow("send", "mail", has_handler=True, retry=encode(Fixed(7)), max_crashes=2),
     TypeRow("scan", "mail", has_handler=True, on_crash="timeout", default_timeout=20, timeout_named=True),
@@ -70,11 +76,7 @@ TYPES = (
     TypeRow("hear", "mail", has_handler=True, has_response_handler=True),
     TypeRow("heavy", "narrow", has_handler=True),
     TypeRow("call", "lanes", has_handler=True),
-    *(
-        TypeRow(f"{flow.name}.{step.name}", "workflows", has_handler=True)
-        for flow in (FLOW, LINE)
-        for step in flow.steps
-    ),
+    *(TypeRow(f"{flow.name}.{step.name}", "workflows", has_handler=True) for flow in FLOWS for step in flow.steps),
 )
 EVERY_TYPE = tuple(row.job_type for row in TYPES)
 ACTS = (
@@ -123,6 +125,10 @@ class Killed(BaseException):
     """The process is no more: nobody may catch this."""
 
 
+def makes_items(call: Claimed) -> bool:
+    return call.job_type == "bulk.each" and (call.job_key or "").endswith(".items")
+
+
 class VirtualWorker:
     """What a worker process does, one piece at a time."""
 
@@ -136,6 +142,9 @@ class VirtualWorker:
         self.frozen_since: float | None = None
         self.was_frozen = False
         self.left: dict[int, int] = {}  # lease → jobs of it still in hand
+        self.to_make: dict[
+            int, tuple[int, int]
+        ] = {}  # makers of items: how many there were when it began, and room for more
         self.steps = number  # that it has lived through
         self.id = 0
         self.join()
@@ -185,6 +194,8 @@ class VirtualWorker:
             self.left[call.lease] = self.left.get(call.lease, 0) + 1
             self.hand.append(call)
             self.world.started(self, call)
+            if makes_items(call):
+                self.to_make[call.id] = self.world.made_of(call)
         self.world.settled(before, {call.id for call in answer.claimed})
         self.world.claimed(answer.claimed)
 
@@ -210,6 +221,8 @@ class VirtualWorker:
         answered = call.answer is not None and b'"due":true' in call.answer.encode()
         world.say(f"{self} ends job {call.id} attempt {call.attempt} ({call.job_type}) with {how:.3f}")
         end: Done | Report
+        if makes_items(call):
+            self._make(call)
         if how < 0.55 or (answered and how < 0.8):
             end = attempt.returned(call, {"by": call.attempt}, spent)
             world.succeeded.add((call.id, call.attempt))
@@ -224,6 +237,18 @@ class VirtualWorker:
         else:
             end = attempt.raised(call, Snooze(4), spent)
         self._end(call, end)
+
+    def _make(self, call: Claimed) -> None:
+        """Two items at a time, from what was known when it began."""
+        made, room = self.to_make[call.id]
+        while room > 0:
+            lot = list(range(made, min(made + min(room, 2), ITEMS)))
+            last = made + len(lot) == ITEMS
+            left = self.store.add_items(call.run or 0, "each", made, lot, None, last)
+            self.world.say(f"{self} makes items {lot}" if left is not None else f"{self} is overtaken")
+            if left is None or last:
+                break
+            made, room = made + len(lot), left
 
     def _end(self, call: Claimed, end: Done | Report) -> None:
         self.hand.remove(call)
@@ -341,7 +366,7 @@ class World:
         self.enqueue(a, b, job_type=("ask", "hear")[int(a * 2)], job_key=f"q{next(self.numbers)}")
 
     def submit(self, a: float, b: float) -> None:
-        wanted = Submission(definition=(FLOW, LINE)[int(a * 2)], trigger=f"t{next(self.numbers)}")
+        wanted = Submission(definition=FLOWS[int(a * len(FLOWS))], trigger=f"t{next(self.numbers)}")
         self.attempt_to(lambda: self.runs.append(self.store.submit(wanted).id))
 
     def abort(self, a: float, b: float) -> None:
@@ -410,7 +435,7 @@ class World:
             self.attempt_to(lambda: act(runs[int(share * len(runs))]))
 
     def hold(self, a: float, b: float) -> None:
-        scope = list(Level)[int(a * 3)], (None, "flow", "line")[int(b * 3)]
+        scope = list(Level)[int(a * 3)], (None, *(flow.name for flow in FLOWS))[int(b * 4)]
         self.attempt_to(lambda: self.store.hold(*scope, None, "ann"))
 
     def release(self, a: float, b: float) -> None:
@@ -539,9 +564,16 @@ class World:
             sleeper.frozen_since = self.clock.monotonic()
             self.start(0.0, b)
             self.pass_time(SETTINGS.lost_after + 4 * STEP)
-            self.turn(b, 0.9)
+            others = [worker for worker in self.workers if worker.frozen_since is None]
+            if others:
+                other = others[int(b * len(others))]
+                other.turn(4)
+                if a < 0.5:
+                    for call in list(other.hand):
+                        other.finish(call, 0.0)
+                    other.turn(4)
             self._thaw(sleeper)
-            sleeper.finish(sleeper.hand[0], b)
+            sleeper.finish(next((call for call in sleeper.hand if makes_items(call)), sleeper.hand[0]), b)
             sleeper.turn(1)
 
     def meddle(self, a: float, b: float) -> None:
@@ -556,6 +588,26 @@ class World:
             else:
                 self.hold(0.5, a)
             worker.turn(2)
+
+    def make_inside(self, a: float, b: float) -> None:
+        """A maker of items meets a full disk, or dies, at one of its statements."""
+        able = [worker for worker in self.workers if worker.frozen_since is None]
+        makers = [(worker, call) for worker in able for call in worker.hand if makes_items(call)]
+        if makers:
+            worker, call = makers[int(a * len(makers))]
+            error = Killed if int(b * 1000) % 2 else self.stage.full
+            try:
+                with self.stage.struck(worker.store, int(b * 15), error):
+                    worker.finish(call, 0.0)
+            except Unavailable:
+                worker._end(call, attempt.raised(call, ValueError("no room"), 1.0))
+            except Killed:
+                self.bury(worker)
+
+    def made_of(self, call: Claimed) -> tuple[int, int]:
+        """How many items its step has, and how many more may be made."""
+        rows = self.sql("select created, undone from {step} where run = :run and name = 'each'", run=call.run)
+        return rows[0]["created"], 3 - rows[0]["undone"]
 
     def leave(self, a: float, b: float) -> None:
         worker = self.awake(a)
