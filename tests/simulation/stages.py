@@ -216,12 +216,9 @@ class PostgresStage:
         return store
 
     def gone(self, store: PostgresStore) -> None:
-        connection = store.connection
-        if connection._database is not None and not connection._database.closed:
-            connection._database.rollback()  # as the server does it, but before anybody looks
-        connection.depth, connection.ended = 0, False
-        self._used.remove(connection)
-        self._idle.append(connection)
+        roll_back(store.connection)
+        self._used.remove(store.connection)
+        self._idle.append(store.connection)
 
     @contextmanager
     def struck(self, store: PostgresStore, after: int, error: type[BaseException]) -> Iterator[None]:
@@ -277,10 +274,8 @@ class PostgresStage:
                 delattr(owner, name)
 
     def clear(self) -> None:
-        for connection in list(self._used):
-            if connection._database is not None and not connection._database.closed:
-                connection._database.rollback()
-            connection.depth, connection.ended = 0, False
+        for connection in self._used:
+            roll_back(connection)
         self._idle += self._used
         self._used = []
         with self.sql.transaction():
@@ -293,6 +288,13 @@ class PostgresStage:
         for connection in self._idle + self._used:
             connection.close()
         self.sql.close()
+
+
+def roll_back(connection: Connection) -> None:
+    """What the server does when a process is gone, but before anybody looks."""
+    if connection._database is not None and not connection._database.closed:
+        connection._database.rollback()
+    connection.depth, connection.ended = 0, False
 
 
 @cache

@@ -22,22 +22,18 @@ TRIES = 300  # seeds until one must have noticed
 Mutate = Callable[[pytest.MonkeyPatch], None]
 
 
-def statement(name: str, old: str, new: str) -> Mutate:
+def statement(name: str, old: str, new: str, of: dict[str, str] = jobs.STATEMENTS) -> Mutate:
     """Another text for a statement of the store."""
 
     def mutate(monkeypatch: pytest.MonkeyPatch) -> None:
-        assert old in jobs.STATEMENTS[name], f"{name} does not say {old!r} any more"
-        monkeypatch.setitem(jobs.STATEMENTS, name, jobs.STATEMENTS[name].replace(old, new))
+        assert old in of[name], f"{name} does not say {old!r} any more"
+        monkeypatch.setitem(of, name, of[name].replace(old, new))
 
     return mutate
 
 
 def on_postgres_statement(name: str, old: str, new: str) -> Mutate:
-    def mutate(monkeypatch: pytest.MonkeyPatch) -> None:
-        assert old in instance.STATEMENTS[name], f"{name} does not say {old!r} any more"
-        monkeypatch.setitem(instance.STATEMENTS, name, instance.STATEMENTS[name].replace(old, new))
-
-    return mutate
+    return statement(name, old, new, instance.STATEMENTS)
 
 
 def both(*mutations: Mutate) -> Mutate:
@@ -55,7 +51,6 @@ def replaced(owner: Any, name: str, by: Any) -> Mutate:
 NOT_PAUSED = "not paused and "
 ALIVE = "and exists (select 1 from {worker} where id = ?5 and gone is null)"
 OPEN = "and (closes_time is null or closes_time > ?3)"
-DUE = "and ready_time <= ?3"
 MUTATIONS = {
     "a success is settled whatever attempt it belongs to": statement("settle", " and j.attempt = e.value ->> 1", ""),
     "another end is stored whatever attempt it belongs to": replaced(

@@ -142,9 +142,7 @@ class VirtualWorker:
         self.frozen_since: float | None = None
         self.was_frozen = False
         self.left: dict[int, int] = {}  # lease → jobs of it still in hand
-        self.to_make: dict[
-            int, tuple[int, int]
-        ] = {}  # makers of items: how many there were when it began, and room for more
+        self.to_make: dict[int, tuple[int, int]] = {}  # by maker: how many items there were, and room for more
         self.steps = number  # that it has lived through
         self.id = 0
         self.join()
