@@ -90,7 +90,7 @@ def together(store: Store, count: int) -> list[BaseException]:
     with store.lock:  # type: ignore[attr-defined]
         for thread in threads:
             thread.start()
-        while len(store._adding) < count:  # type: ignore[attr-defined]
+        while len(store._adding) < count - 1:  # type: ignore[attr-defined]  # the first one goes alone
             pass
     for thread in threads:
         thread.join(30)

@@ -40,11 +40,14 @@ class Adding(Changing):
         if connection is not None:
             return self.add_within(jobs, connection)
         with self._adding_lock:
-            lead, self._led = not self._led, True
-            entry = _Adding(jobs, lead)
-            self._adding.append(entry)
+            entry = _Adding(jobs) if self._led else None
+            self._led = True
+            if entry is not None:
+                self._adding.append(entry)
+        if entry is None:
+            return self._add_first(jobs)
         try:
-            if lead or entry.wait():
+            if entry.wait():
                 self._lead()
         except BaseException:
             self._withdraw(entry)
@@ -53,24 +56,34 @@ class Adding(Changing):
             raise entry.error
         return entry.added
 
+    def _add_first(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
+        """Nobody else is storing."""
+        try:
+            with self.lock:
+                return self.add_batch(jobs)
+        finally:
+            self._pass_on()
+
     def _withdraw(self, entry: "_Adding") -> None:
         """Its caller was interrupted: nobody may wait to be led by it."""
         with self._adding_lock:
             if entry in self._adding:
                 self._adding.remove(entry)
-            if entry.leads:
-                self._led = bool(self._adding)
-                if self._adding:
-                    self._adding[0].lead()
+        if entry.leads:
+            self._pass_on()
 
-    def _lead(self) -> None:
-        """Store what has come in so far; whoever came meanwhile is led by the first of them."""
-        with self.lock:
-            self._add_together()
+    def _pass_on(self) -> None:
+        """Whoever came meanwhile is led by the first of them."""
         with self._adding_lock:
             self._led = bool(self._adding)
             if self._adding:
                 self._adding[0].lead()
+
+    def _lead(self) -> None:
+        """Store what has come in so far."""
+        with self.lock:
+            self._add_together()
+        self._pass_on()
 
     def _add_together(self) -> None:
         """Everything that callers have handed in so far, in one transaction; one by one if that fails."""
@@ -273,35 +286,30 @@ class Adding(Changing):
 class _Adding:
     """One caller's jobs on their way into the store."""
 
-    def __init__(self, jobs: Sequence[NewJob], leads: bool) -> None:
+    def __init__(self, jobs: Sequence[NewJob]) -> None:
         self.jobs = jobs
         self.added: Sequence[Job] = ()
         self.error: BaseException | None = None
-        self.leads = leads
+        self.leads = False
         self._settled = False
-        self._woken = None if leads else threading.Event()
+        self._woken = threading.Event()
 
     def wait(self) -> bool:
         """Until it is stored, or until it has to lead (True)."""
-        if self._woken is not None:
-            self._woken.wait()
+        self._woken.wait()
         return self.leads
 
     def lead(self) -> None:
         self.leads = True
-        self._wake()
+        self._woken.set()
 
     def finish(self, added: Sequence[Job]) -> None:
         self.added, self._settled = added, True
-        self._wake()
+        self._woken.set()
 
     def fail(self, error: BaseException) -> None:
         self.error, self._settled = error, True
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._woken is not None:
-            self._woken.set()
+        self._woken.set()
 
     def fail_if_forgotten(self) -> None:
         """The caller who led was interrupted."""

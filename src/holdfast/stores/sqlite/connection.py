@@ -2,7 +2,7 @@
 
 - WAL and `synchronous=FULL`: what was acknowledged survives a power cut.
 - The file belongs to Holdfast. Another SQLite library in this process can drop our locks and delete our WAL; so after
-  each commit, before anybody is told, the WAL at the path is compared with the one we opened.
+  each commit, before anybody is told, it is asked whether the WAL that we opened is still at its path.
 - SQLite has one writer at a time. Those of this process queue for it; for others it is tried again and again.
 """
 
@@ -10,16 +10,17 @@ import contextlib
 import os
 import random
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from weakref import WeakValueDictionary
 
 import apsw
 
 from holdfast.clock import monotonic, sleep
 from holdfast.errors import Unavailable
 from holdfast.stores.contract import News
+from holdfast.stores.sqlite.log import Log
 
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.glusterfs", "lustre"}
@@ -27,8 +28,8 @@ NETWORK_FILE_SYSTEMS = frozenset(
 BUSY = (apsw.BusyError, apsw.LockedError)
 LONGEST_PAUSE = 0.004  # seconds between two tries for the write lock
 QUEUE_FOR = 0.05  # seconds; then it is tried as with a stranger's lock
-writers: "WeakValueDictionary[str, threading.Lock]" = (
-    WeakValueDictionary()
+writers: "weakref.WeakValueDictionary[str, threading.Lock]" = (
+    weakref.WeakValueDictionary()
 )  # by file: had by whoever of this process writes
 os.register_at_fork(after_in_child=writers.clear)  # it may be had by a thread that is not in the copy
 
@@ -44,9 +45,11 @@ class Connection:
         self.broken: str | None = None
         self.watchers: list[Callable[[News], None]] = []  # told by whoever shares this connection
         self._closing = False
-        self._inode = 0
+        self._log: Log | None = None
+        self._queued = False  # this transaction was let in by the writers of this process
         self._writers = writers.setdefault(os.path.realpath(path), threading.Lock())
         self.database: Any = self._open()  # apsw's own types leave every value open
+        self._cursor = self.database.cursor()
 
     @property
     def in_memory(self) -> bool:
@@ -65,7 +68,11 @@ class Connection:
         except apsw.Error as error:
             raise self.unavailable(error) from error
         if not self.in_memory:
-            self._inode = self._wal_inode()
+            try:
+                self._log = Log(self.path + "-wal")
+            except OSError as error:
+                database.close()
+                raise Unavailable(f"The write-ahead log of {self.path} cannot be found: {error}. Try again.") from error
         return database
 
     def _configure(self, database: apsw.Connection) -> None:
@@ -88,53 +95,76 @@ class Connection:
     @contextmanager
     def transaction(self, write: bool) -> Iterator[None]:
         """One transaction; inside another one, a part of it."""
-        with self.lock:
-            if self.depth:
-                self.depth += 1
-                try:
-                    yield
-                finally:
-                    self.depth -= 1
-                return
-            with self._queued(write):
-                self._begin(write)
-                self.depth = 1
-                try:
-                    yield
-                except BaseException:
-                    self._roll_back()
-                    raise
-                else:
-                    self._commit(write)
-                finally:
-                    self.depth = 0
-
-    @contextmanager
-    def _queued(self, write: bool) -> Iterator[None]:
-        """To be let go of by the one before is quicker than to try again."""
-        got = write and not self.in_memory and self._writers.acquire(timeout=QUEUE_FOR)
+        self.enter(write)
         try:
             yield
+        except BaseException:
+            self.leave(write, failed=True)
+            raise
+        self.leave(write)
+
+    def enter(self, write: bool) -> None:
+        """What `transaction` begins with, for those who make thousands a second: each needs one `leave`."""
+        self.lock.acquire()
+        try:
+            if self.depth == 0:
+                # To be let go of by the one before is quicker than to try again.
+                self._queued = write and not self.in_memory and self._writers.acquire(timeout=QUEUE_FOR)
+                self._begin(write)
+            self.depth += 1
+        except BaseException:
+            self._let_next()
+            self.lock.release()
+            raise
+
+    def leave(self, write: bool, failed: bool = False) -> None:
+        """The end of what `enter` began."""
+        try:
+            if self.depth > 1:
+                return
+            if failed:
+                self._roll_back()
+            else:
+                self._commit(write)
         finally:
-            if got:
-                self._writers.release()
+            self.depth -= 1
+            self._let_next()
+            self.lock.release()
+
+    def write_once(self, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """One statement that is a transaction by itself, and what it returns."""
+        with self.lock:
+            if self.broken:
+                raise Unavailable(self.broken)
+            self._queued = not self.in_memory and self._writers.acquire(timeout=QUEUE_FOR)
+            try:
+                found: list[tuple[Any, ...]] = self.patiently(statement, values)
+            finally:
+                self._let_next()
+            self._trust_log()
+        return found
+
+    def _let_next(self) -> None:
+        if self._queued and self.depth == 0:
+            self._queued = False
+            self._writers.release()
 
     def _begin(self, write: bool) -> None:
         if self.broken:
             raise Unavailable(self.broken)
         try:
-            self._with_patience(lambda: self.database.execute("begin immediate" if write else "begin"))
+            self.patiently("begin immediate" if write else "begin")
         except apsw.Error as error:
             raise self.unavailable(error) from error
 
     def _commit(self, write: bool) -> None:
         try:
-            self._with_patience(lambda: self.database.execute("commit"))
+            self.patiently("commit")
         except apsw.Error as error:
             self._roll_back()
             raise self.unavailable(error) from error
-        if write and not self.in_memory:
-            self._trust_wal()
+        if write:
+            self._trust_log()
 
     def _roll_back(self) -> None:
         if self.database.in_transaction:
@@ -145,8 +175,8 @@ class Connection:
                     f"SQLite file {self.path}: a transaction could not be rolled back. Close the App and open it again."
                 )
 
-    def _trust_wal(self) -> None:
-        if self._wal_is_gone():
+    def _trust_log(self) -> None:
+        if self._log is not None and self._log.is_gone():
             # What we have would be written over what others may have stored since.
             self.database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self.broken = (
@@ -156,14 +186,12 @@ class Connection:
             )
             raise Unavailable(self.broken)
 
-    def _wal_is_gone(self) -> bool:
-        return not self.in_memory and self._wal_inode() != self._inode
-
-    def _wal_inode(self) -> int:
+    def patiently(self, statement: str, values: tuple[Any, ...] = ()) -> Any:
+        """What a statement returns that begins a transaction, or needs none."""
         try:
-            return os.stat(self.path + "-wal").st_ino
-        except FileNotFoundError:
-            return -1
+            return self._cursor.execute(statement, values).fetchall()
+        except BUSY:
+            return self._with_patience(lambda: self._cursor.execute(statement, values).fetchall())
 
     def _with_patience(self, action: Any) -> Any:
         """Again and again while a stranger has the lock, until our patience ends."""
@@ -186,7 +214,7 @@ class Connection:
         self._closing = True
         with self.lock:
             with contextlib.suppress(apsw.ConnectionClosedError):
-                if self._wal_is_gone():
+                if self._log is not None and self._log.is_gone():
                     self.database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self.database.close()
 

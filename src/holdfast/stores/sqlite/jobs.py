@@ -67,6 +67,7 @@ class SqliteStore(SqlStore):
         self._news: list[News] = []  # to be told after the commit
         self._data_version = 0
         self._queues_version = 0
+        self._ones: dict[str, str] = {}  # by queue: the statement that adds one job
         self._cursor = self.connection.database.cursor()
 
     def another(self, patience: float | None = None) -> "SqliteStore":
@@ -217,25 +218,24 @@ class SqliteStore(SqlStore):
         changed: int = self.connection.database.changes()  # without what triggers changed
         return changed
 
-    @contextmanager
-    def work(self, write: bool = True) -> Iterator[None]:
-        with self.connection.lock:
-            outermost = self.connection.depth == 0
-            try:
-                with self.connection.transaction(write):
-                    yield
-            except apsw.ConstraintError as error:
-                raise self._refused(error) from error
-            except apsw.Error as error:
-                raise Unavailable(f"SQLite file {self.path}: {explained(error, self.path)}") from error
-        if outermost and self._listeners_due:
-            self._listeners_due = False
-            for listener in tuple(self.listeners):
-                listener()
-            news, self._news = self._news, []
-            for wake in tuple(self.connection.watchers) if news else ():
-                for each in news:
-                    wake(each)
+    def work(self, write: bool = True) -> "Work":
+        return Work(self, write)
+
+    def tell_listeners(self) -> None:
+        """What was announced in the transaction that has just been committed."""
+        self._listeners_due = False
+        for listener in tuple(self.listeners):
+            listener()
+        news, self._news = self._news, []
+        for wake in tuple(self.connection.watchers) if news else ():
+            for each in news:
+                wake(each)
+
+    def sorry(self, error: apsw.Error) -> HoldfastError:
+        """apsw's error in our words."""
+        if isinstance(error, apsw.ConstraintError):
+            return self._refused(error)
+        return Unavailable(f"SQLite file {self.path}: {explained(error, self.path)}")
 
     def _refused(self, error: apsw.ConstraintError) -> HoldfastError:
         return moved(str(error)) or Conflict(f"SQLite file {self.path} refused a write: {error}.")
@@ -299,11 +299,57 @@ class SqliteStore(SqlStore):
 
     def add_batch(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
         """An idle worker of this process claims in the same transaction: one wait for the disk instead of two."""
-        for taker in self.takers if len(jobs) == 1 and self.connection.depth == 0 else ():
+        if len(jobs) > 1 or self.connection.depth:
+            return super().add_batch(jobs)
+        self._know_one(jobs[0].queue)
+        for taker in self.takers:
             turn = taker.offer(jobs[0].queue)
             if turn is not None:
                 return self._add_and_claim(jobs, taker, turn)
+        if is_plain(jobs[0]):
+            one = self._add_one(jobs[0], self.connection.write_once)
+            if one is not None:
+                if self._listeners_due:
+                    self.tell_listeners()
+                return [one]
         return super().add_batch(jobs)
+
+    def _know_one(self, queue: str) -> None:
+        """A view of this connection that takes new jobs of the queue, so that an enqueue is one statement.
+
+        Not inside a transaction, with which it would be rolled back.
+        """
+        if queue in self._ones:
+            return
+        table, names = self.table_named(queue), {"one": queryfile.quoted(f"{self.instance}__one_{queue}")}
+        names["queue_name"] = f"'{queue}'"
+        try:
+            for name in ("create_one", "create_one_trigger"):
+                self.connection.patiently(queryfile.fill(STATEMENTS[name], self.instance, table, names))
+        except apsw.Error as error:
+            raise self.sorry(error) from error
+        self._ones[queue] = queryfile.fill(STATEMENTS["add_one"], self.instance, table, names)
+
+    def _add_one(self, new: NewJob, execute: Callable[[str, tuple[Any, ...]], list[tuple[Any, ...]]]) -> Job | None:
+        """One job that is due now and has no key; None if its queue or its factor needs a second look.
+
+        What Python does between two commits counts double, so it does little here.
+        """
+        now = self.now()
+        stamp = microseconds(now)
+        options = (new.priority, new.throttle_factor, new.timeout, new.retries, new.timeout_named, new.retries_named)
+        try:
+            found = execute(self._ones[new.queue], (new.job_type, stamp, new.retry_of, *options, new.payload))
+        except apsw.Error as error:
+            raise self.sorry(error) from error
+        if not found:
+            return None
+        self.announce_new(())
+        return self.job_added(new, found[0][0], now, now)
+
+    def _execute(self, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = self._cursor.execute(statement, values).fetchall()
+        return found
 
     def _add_and_claim(self, jobs: Sequence[NewJob], taker: Taker, turn: Turn) -> Sequence[Job]:
         claimed: list[Claimed] = []
@@ -354,6 +400,10 @@ class SqliteStore(SqlStore):
             self._read_queues()
 
     def insert(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
+        if len(jobs) == 1 and jobs[0].queue in self._ones and is_plain(jobs[0]):
+            one = self._add_one(jobs[0], self._execute)
+            if one is not None:
+                return [one]
         self._know_queues()
         self.check_pools(jobs)
         now = self.now()
@@ -471,6 +521,7 @@ class SqliteStore(SqlStore):
         store.connection = Connection.__new__(Connection)
         store.connection.__dict__.update(self.connection.__dict__, database=Lent(connection))
         store._cursor = store.connection.database.cursor()
+        store._ones = {}
         return store
 
     # The worker's turn
@@ -636,6 +687,28 @@ class SqliteStore(SqlStore):
         values = (queue, turn.worker, turn.pump, factor, None, ids)
         lease: int = self.connection.database.execute(self.text("add_lease"), values).fetchall()[0][0]
         return lease
+
+
+class Work:
+    """`with store.work():` one transaction. A class, because every enqueue and every turn goes through it."""
+
+    __slots__ = ("_store", "_write")
+
+    def __init__(self, store: SqliteStore, write: bool) -> None:
+        self._store = store
+        self._write = write
+
+    def __enter__(self) -> None:
+        self._store.connection.enter(self._write)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        store = self._store
+        outermost = store.connection.depth == 1
+        store.connection.leave(self._write, failed=error is not None)
+        if isinstance(error, apsw.Error):
+            raise store.sorry(error) from error
+        if error is None and outermost and store._listeners_due:
+            store.tell_listeners()
 
 
 class Frame(Struct, frozen=True):

@@ -1,3 +1,28 @@
+-- name: create_one
+-- What `add_one` inserts into. Differs from PostgreSQL, where one statement can write to several tables.
+create temp view {one} as select null as id, null as job_type, null as now, null as retry_of, null as priority, null as throttle_factor, null as timeout,
+  null as retries, null as timeout_named, null as retries_named, null as payload, null as major, null as minor;
+
+-- name: create_one_trigger
+create temp trigger {one} instead of insert on {one} begin
+  update {sequence} set last = new.id;
+  insert into {queue_table} (id, job_type, create_time, retry_of, priority, throttle_factor, timeout, retries, timeout_named, retries_named, payload,
+    scheduled_run_time, update_time)
+  values (new.id, new.job_type, new.now, new.retry_of, new.priority, new.throttle_factor, new.timeout, new.retries, new.timeout_named, new.retries_named,
+    new.payload, new.now, new.now);
+  insert into {ready} (queue, major, minor, id, job_type, throttle_factor, ready_time)
+  values ({queue_name}, new.major, new.minor, new.id, new.job_type, new.throttle_factor, new.now);
+end;
+
+-- name: add_one
+-- One job that is due now and has no key, if nothing about its queue needs a second look. Positional: this is the usual enqueue.
+insert into {one} (id, job_type, now, retry_of, priority, throttle_factor, timeout, retries, timeout_named, retries_named, payload, major, minor)
+select s.last + 1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
+  case q.claim_order when 'priority' then ?4 else ?2 end, case q.claim_order when 'priority' then ?2 else ?4 end
+from {sequence} s, {queue} q
+where q.name = {queue_name} and q.throttler is null and (coalesce(q.set_limit, q.declared_limit) < 1 or ?5 <= coalesce(q.set_limit, q.declared_limit))
+returning id;
+
 -- name: open_savepoint
 -- So that an enqueue inside a transaction is undone as a whole when it fails, and the transaction goes on.
 savepoint holdfast;
