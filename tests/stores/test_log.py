@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import apsw
@@ -127,7 +128,7 @@ def test_commits_do_not_make_the_log_longer_but_for_room(path: Path) -> None:
         for _ in range(200):
             enqueue(app, 1)
             sizes.append(os.stat(f"{path}-wal").st_size)
-        grown = [after - before for before, after in zip(sizes, sizes[1:], strict=False) if after != before]
+        grown = [after - before for before, after in pairwise(sizes) if after != before]
 
         assert 0 < len(grown) <= 24, "of 600 pages, with room for 63 at a time"
         assert end_of(path) < sizes[-1]

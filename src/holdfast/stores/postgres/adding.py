@@ -8,7 +8,7 @@ import psycopg
 from msgspec import Struct, structs
 
 from holdfast.clock import Clock, monotonic
-from holdfast.errors import Conflict, Invalid, NotFound, Unavailable
+from holdfast.errors import Conflict, Invalid, Unavailable
 from holdfast.jobs import throttle
 from holdfast.jobs.job import Job
 from holdfast.stores.adding import is_plain
@@ -38,36 +38,26 @@ class PostgresAdding(PostgresInstance):
             return [self._add_one(jobs[0])]
         return super().add_batch(jobs)
 
-    def _alone(self, name: str, params: Mapping[str, Any], queue: str) -> Answer:
-        """One statement that is often asked, with little ado."""
-        if self.connection.pooled:
-            return self.connection.database.execute(self.text(name, queue).encode(), params)
-        with self.connection.wire.pipeline() as wire:
-            return wire.send(self.text(name, queue), params)
-
     def _add_one(self, new: NewJob) -> Job:
-        names = (
-            "queue",
-            "job_type",
-            "retry_of",
-            "priority",
-            "throttle_factor",
-            "timeout",
-            "retries",
-            "timeout_named",
-            "retries_named",
-            "expires_time",
-            "payload",
-        )
-        params = {name: getattr(new, name) for name in names}
+        told_at = monotonic()
+        tell = told_at - self._told.get(new.queue, 0.0) >= TELL_EVERY  # leading edge; workers look again after it
+        params = {
+            "queue": new.queue,
+            "claim_order": self.queue_row(new.queue).claim_order,
+            "job_type": new.job_type,
+            "retry_of": new.retry_of,
+            "priority": new.priority,
+            "throttle_factor": new.throttle_factor,
+            "timeout": new.timeout,
+            "retries": new.retries,
+            "timeout_named": new.timeout_named,
+            "retries_named": new.retries_named,
+            "payload": new.payload,
+            "tell": tell,
+            "channel": self.channel,
+            "now": self.given_now(),
+        }
         with self.lone():
-            told_at = monotonic()
-            tell = told_at - self._told.get(new.queue, 0.0) >= TELL_EVERY  # leading edge; workers look again after it
-            params |= {
-                "tell": tell,
-                "channel": self.channel,
-                "now": self.given_now(),
-            }
             try:
                 stored = self._alone("add_one", params, new.queue).fetchone()
             except LOST as error:
@@ -76,14 +66,24 @@ class PostgresAdding(PostgresInstance):
                     f"PostgreSQL was lost while a job was being stored ({one_line(error)}): it may or may not be there. "
                     "A job enqueued with a job_key can safely be enqueued again."
                 ) from error
-            if stored is None:
-                self._read_queues()
-                throttle.check_factor(new.throttle_factor, self.queue_row(new.queue).throttle_limit)
-                raise NotFound(f"There is no queue `{new.queue}` in instance `{self.instance}` any more.")
-            if tell:
-                self._told[new.queue] = told_at
+        if stored is None:
+            return self._add_one_otherwise(new)
+        if tell:
+            self._told[new.queue] = told_at
         now = stored[1].astimezone(UTC)
         return self.job_added(new, stored[0], now, now)
+
+    def _add_one_otherwise(self, new: NewJob) -> Job:
+        """The queue is not as it was when we last looked."""
+        self.queues()
+        throttle.check_factor(new.throttle_factor, self.queue_row(new.queue).throttle_limit)
+        return super().add_batch([new])[0]
+
+    def _alone(self, name: str, params: Mapping[str, Any], queue: str) -> Answer:
+        """One statement that is often asked, with little ado."""
+        if self.connection.pooled:
+            return self.connection.database.execute(self.text(name, queue).encode(), params)
+        return self.connection.wire.ask(self.text(name, queue), params)
 
     def add_alike(self, jobs: Sequence[NewJob]) -> list[int]:
         name, params, queue = self._adding_alike(jobs, False)

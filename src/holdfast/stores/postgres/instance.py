@@ -126,7 +126,7 @@ class PostgresInstance(SqlStore):
         self._own_table(queue)
         self.run("patient_lock")
         literals = {"queue_name": "'" + queue.name + "'"}
-        for name in ("create_queue_table", "create_queue_key", "create_queue_check", "attach_queue", "refuse_truncate"):
+        for name in ("create_queue_table", "create_queue_key", "attach_queue", "refuse_truncate"):
             self._defined(name, literals, queue.table_name)
         params: dict[str, Any] = {"name": queue.name, "table_name": queue.table_name, "throttler": queue.throttler}
         params["claim_order"] = queue.claim_order

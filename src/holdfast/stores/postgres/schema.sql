@@ -9,10 +9,7 @@ CREATE FUNCTION holdfast__job_refuse() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 begin
-  if tg_op = 'INSERT' then
-    raise exception 'job %: a new job must be `initial` with attempt 0, not `%` with attempt %', new.id, new.state, new.attempt
-      using errcode = 'integrity_constraint_violation';
-  elsif tg_op = 'DELETE' then
+  if tg_op = 'DELETE' then
     raise exception 'job %: `%` may not be deleted, only `final` may', old.id, old.state using errcode = 'integrity_constraint_violation';
   elsif tg_op = 'TRUNCATE' then
     raise exception 'jobs may not be truncated' using errcode = 'integrity_constraint_violation';
@@ -21,18 +18,14 @@ begin
     new.state, new.attempt, coalesce(new.situation, 'free') using errcode = 'integrity_constraint_violation';
 end $$;
 
-CREATE FUNCTION holdfast__key_free() RETURNS trigger
+CREATE FUNCTION holdfast__job_take() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 begin
-  delete from "holdfast__key" where job_type = new.job_type and job_key = new.job_key and id = new.id;
-  return null;
-end $$;
-
-CREATE FUNCTION holdfast__key_take() RETURNS trigger
-    LANGUAGE plpgsql
-    AS $$
-begin
+  if new.state <> 'initial' then
+    raise exception 'job %: a new job must be `initial` with attempt 0, not `%` with attempt %', new.id, new.state, new.attempt
+      using errcode = 'integrity_constraint_violation';
+  end if;
   if exists (select from "holdfast__key" where job_type = new.job_type and job_key = new.job_key and id = new.id) then
     return null;
   end if;
@@ -40,6 +33,14 @@ begin
   if not found then
     raise exception 'job type % already has a living job with key %', new.job_type, new.job_key using errcode = 'unique_violation';
   end if;
+  return null;
+end $$;
+
+CREATE FUNCTION holdfast__key_free() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  delete from "holdfast__key" where job_type = new.job_type and job_key = new.job_key and id = new.id;
   return null;
 end $$;
 
@@ -346,8 +347,7 @@ CREATE TABLE holdfast__job (
     worker bigint,
     result text,
     error text DEFAULT 'NONE'::text NOT NULL,
-    CONSTRAINT holdfast__job_throttle_factor_check CHECK ((throttle_factor >= (0)::double precision)),
-    CONSTRAINT law CHECK ((((outcome IS NULL) OR (end_time IS NOT NULL)) AND (concat_ws(' '::text, situation, (error = 'NONE'::text), state, (attempt > 0), outcome) = ANY ('{"t initial f","held t running t","waiting t running t","loose t running t","f error t","t final t success","f final t failed","f final t error","f final t aborted"}'::text[]))))
+    CONSTRAINT law CHECK (((throttle_factor >= (0)::double precision) AND ((outcome IS NULL) OR (end_time IS NOT NULL)) AND (concat_ws(' '::text, situation, (error = 'NONE'::text), state, (attempt > 0), outcome) = ANY ('{"t initial f","held t running t","waiting t running t","loose t running t","f error t","t final t success","f final t failed","f final t error","f final t aborted"}'::text[]))))
 )
 PARTITION BY LIST (queue);
 
@@ -761,9 +761,7 @@ CREATE TABLE holdfast_work (
     worker bigint,
     result text,
     error text DEFAULT 'NONE'::text NOT NULL,
-    CONSTRAINT holdfast__job_throttle_factor_check CHECK ((throttle_factor >= (0)::double precision)),
-    CONSTRAINT law CHECK ((((outcome IS NULL) OR (end_time IS NOT NULL)) AND (concat_ws(' '::text, situation, (error = 'NONE'::text), state, (attempt > 0), outcome) = ANY ('{"t initial f","held t running t","waiting t running t","loose t running t","f error t","t final t success","f final t failed","f final t error","f final t aborted"}'::text[])))),
-    CONSTRAINT queue_name CHECK ((queue = 'work'::text))
+    CONSTRAINT law CHECK (((throttle_factor >= (0)::double precision) AND ((outcome IS NULL) OR (end_time IS NOT NULL)) AND (concat_ws(' '::text, situation, (error = 'NONE'::text), state, (attempt > 0), outcome) = ANY ('{"t initial f","held t running t","waiting t running t","loose t running t","f error t","t final t success","f final t failed","f final t error","f final t aborted"}'::text[]))))
 )
 WITH (fillfactor='40', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
 
@@ -990,15 +988,13 @@ ALTER INDEX holdfast__job_run_job_type_id_idx ATTACH PARTITION holdfast_work_run
 
 CREATE TRIGGER key_free AFTER UPDATE OF outcome ON holdfast__job FOR EACH ROW WHEN (((new.job_key IS NOT NULL) AND (new.state = 'final'::text) AND (old.state <> 'final'::text) AND (current_setting('holdfast.keys'::text, true) IS DISTINCT FROM 'kept'::text))) EXECUTE FUNCTION holdfast__key_free();
 
-CREATE TRIGGER key_take AFTER INSERT ON holdfast__job FOR EACH ROW WHEN (((new.job_key IS NOT NULL) AND (current_setting('holdfast.keys'::text, true) IS DISTINCT FROM 'kept'::text))) EXECUTE FUNCTION holdfast__key_take();
-
 CREATE TRIGGER law_archive BEFORE UPDATE ON holdfast__archive FOR EACH ROW EXECUTE FUNCTION holdfast__archive_refuse();
 
 CREATE TRIGGER law_delete AFTER DELETE ON holdfast__job FOR EACH ROW WHEN ((old.state <> 'final'::text)) EXECUTE FUNCTION holdfast__job_refuse();
 
 CREATE TRIGGER law_identity AFTER UPDATE OF id, queue, create_time, job_type, job_key ON holdfast__job FOR EACH ROW WHEN ((((((new.id IS DISTINCT FROM old.id) OR (new.queue IS DISTINCT FROM old.queue)) OR (new.create_time IS DISTINCT FROM old.create_time)) OR (new.job_type IS DISTINCT FROM old.job_type)) OR (new.job_key IS DISTINCT FROM old.job_key))) EXECUTE FUNCTION holdfast__job_refuse();
 
-CREATE TRIGGER law_insert AFTER INSERT ON holdfast__job FOR EACH ROW WHEN ((new.state <> 'initial'::text)) EXECUTE FUNCTION holdfast__job_refuse();
+CREATE TRIGGER law_insert AFTER INSERT ON holdfast__job FOR EACH ROW WHEN (((new.state <> 'initial'::text) OR ((new.job_key IS NOT NULL) AND (current_setting('holdfast.keys'::text, true) IS DISTINCT FROM 'kept'::text)))) EXECUTE FUNCTION holdfast__job_take();
 
 CREATE TRIGGER law_truncate BEFORE TRUNCATE ON holdfast_work FOR EACH STATEMENT EXECUTE FUNCTION holdfast__job_refuse();
 

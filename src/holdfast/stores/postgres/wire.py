@@ -103,6 +103,29 @@ class Wire:
         if error is not None:
             raise error
 
+    def ask(self, text: str, params: Mapping[str, Any]) -> Reply:
+        """One statement that is a transaction by itself, and its answer; without a pipeline, which would cost as much again."""
+        reply, each = self.send(text, params), self._collected.pop()
+        try:
+            if self._database.prepare_threshold is None or (each.text, each.types) not in self._prepared:
+                self._collected.append(each)
+                self._send_collected()
+                error = self._end()
+            else:
+                name = self._prepared[each.text, each.types]
+                self._pgconn.send_query_prepared(name, each.values, each.formats, Format.BINARY)
+                self._unread, self._error = deque([reply]), None
+                self._read_one()
+                error = self._error
+                while self._pgconn.get_result() is not None:
+                    pass
+        except BaseException:
+            self._database.close()  # nobody knows what would come next on it
+            raise
+        if error is not None:
+            raise error
+        return reply
+
     def send_off(self) -> None:
         """What was collected goes out now, and the server begins with it. The rest of the pipeline may come later."""
         with self._closed_by_trouble():

@@ -47,7 +47,7 @@ create table {job} (
   retry_of bigint,
   run bigint, -- whose task it is
   priority float8 not null,
-  throttle_factor float8 not null check (throttle_factor >= 0),
+  throttle_factor float8 not null,
   timeout float8,
   retries int,
   timeout_named boolean not null default false, -- somebody asked for it; else it is the default
@@ -78,17 +78,14 @@ create table {job} (
   result text,
   error text not null default 'NONE',
   -- PostgreSQL reads the conditions of the law anew for every statement, so they are short: lists of what may be.
-  constraint law check ((outcome is null or end_time is not null) and concat_ws(' ', situation, error = 'NONE', state, attempt > 0, outcome) = any (
+  constraint law check (throttle_factor >= 0 and (outcome is null or end_time is not null) and concat_ws(' ', situation, error = 'NONE', state, attempt > 0, outcome) = any (
     '{t initial f, held t running t, waiting t running t, loose t running t, f error t,
       t final t success, f final t failed, f final t error, f final t aborted}'))
 ) partition by list (queue);
 
 create function {job_refuse}() returns trigger language plpgsql as $$
 begin
-  if tg_op = 'INSERT' then
-    raise exception 'job %: a new job must be `initial` with attempt 0, not `%` with attempt %', new.id, new.state, new.attempt
-      using errcode = 'integrity_constraint_violation';
-  elsif tg_op = 'DELETE' then
+  if tg_op = 'DELETE' then
     raise exception 'job %: `%` may not be deleted, only `final` may', old.id, old.state using errcode = 'integrity_constraint_violation';
   elsif tg_op = 'TRUNCATE' then
     raise exception 'jobs may not be truncated' using errcode = 'integrity_constraint_violation';
@@ -113,8 +110,6 @@ create trigger law_identity after update of id, queue, create_time, job_type, jo
   when ((new.id, new.queue, new.create_time, new.job_type, new.job_key) is distinct from (old.id, old.queue, old.create_time, old.job_type, old.job_key))
   execute function {job_refuse}();
 
-create trigger law_insert after insert on {job} for each row when (new.state <> 'initial') execute function {job_refuse}();
-
 create trigger law_delete after delete on {job} for each row when (old.state <> 'final') execute function {job_refuse}();
 
 -- At most one job that is not final for a type and key (Q5).
@@ -126,9 +121,14 @@ create table {key} (
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 20000);
 
 -- A statement that takes or frees the keys of all its jobs itself says so while it runs (`holdfast.keys`): PL/pgSQL for every row costs more than
--- the rest of its work. Whatever else writes a job is kept to the law here.
-create function {key_take}() returns trigger language plpgsql as $$
+-- the rest of its work. Whatever else writes a job is kept to the law here. One trigger for all that is to be said of a new job, because each
+-- costs every enqueue 8 µs.
+create function {job_take}() returns trigger language plpgsql as $$
 begin
+  if new.state <> 'initial' then
+    raise exception 'job %: a new job must be `initial` with attempt 0, not `%` with attempt %', new.id, new.state, new.attempt
+      using errcode = 'integrity_constraint_violation';
+  end if;
   if exists (select from {key} where job_type = new.job_type and job_key = new.job_key and id = new.id) then
     return null;
   end if;
@@ -139,8 +139,9 @@ begin
   return null;
 end $$;
 
-create trigger key_take after insert on {job} for each row
-  when (new.job_key is not null and current_setting('holdfast.keys', true) is distinct from 'kept') execute function {key_take}();
+create trigger law_insert after insert on {job} for each row
+  when (new.state <> 'initial' or new.job_key is not null and current_setting('holdfast.keys', true) is distinct from 'kept')
+  execute function {job_take}();
 
 create function {key_free}() returns trigger language plpgsql as $$
 begin

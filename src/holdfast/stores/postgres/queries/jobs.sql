@@ -1,19 +1,20 @@
 -- name: add_one
--- One job that is due now and has no key: one statement, one round trip.
+-- One job that is due now and has no key: one statement, one round trip. None if its queue has another order than the caller knew of,
+-- a lower limit than the factor, or is gone.
 with new as (
   insert into {queue_table} (queue, job_type, create_time, retry_of, priority, throttle_factor, timeout, retries, timeout_named, retries_named,
-    expires_time, payload, scheduled_run_time, update_time)
+    payload, scheduled_run_time, update_time)
   select :queue, :job_type, t.now, :retry_of, :priority, :throttle_factor, :timeout, :retries, :timeout_named, :retries_named,
-    :expires_time, :payload, t.now, t.now
+    :payload, t.now, t.now
   from (select coalesce(:now::timestamptz, statement_timestamp()) as now) t, {queue} q
-  where q.name = :queue and (coalesce(q.set_limit, q.declared_limit) < 1 or :throttle_factor <= coalesce(q.set_limit, q.declared_limit))
+  where q.name = :queue and q.claim_order = :claim_order
+    and (coalesce(q.set_limit, q.declared_limit) < 1 or :throttle_factor <= coalesce(q.set_limit, q.declared_limit))
   returning id, create_time),
  line as (
-  insert into {ready} (queue, major, minor, id, job_type, throttle_factor, closes_time, ready_time)
-  select :queue, case q.claim_order when 'priority' then :priority else extract(epoch from new.create_time)::float8 end,
-    case q.claim_order when 'priority' then extract(epoch from new.create_time)::float8 else :priority end, new.id, :job_type, :throttle_factor,
-    :expires_time, new.create_time
-  from new, {queue} q where q.name = :queue)
+  insert into {ready} (queue, major, minor, id, job_type, throttle_factor, ready_time)
+  select :queue, case :claim_order when 'priority' then :priority else extract(epoch from create_time)::float8 end,
+    case :claim_order when 'priority' then extract(epoch from create_time)::float8 else :priority end, id, :job_type, :throttle_factor, create_time
+  from new)
 select id, create_time, case when :tell then pg_notify(:channel, :queue)::text end from new;
 
 -- name: open_savepoint

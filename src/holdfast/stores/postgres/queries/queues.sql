@@ -55,9 +55,6 @@ create table {queue_table} (like {job} including defaults including constraints)
 -- name: create_queue_key
 alter table {queue_table} add primary key (id);
 
--- name: create_queue_check
-alter table {queue_table} add constraint queue_name check (queue = {queue_name});
-
 -- name: attach_queue
 alter table {job} attach partition {queue_table} for values in ({queue_name});
 
