@@ -113,7 +113,7 @@ class SqliteStage:
         self._real.execute("rollback")
         self.connection.depth = 0
         self.connection.database.in_transaction = False
-        self.connection.watchers.clear()
+        self.connection.shared.watchers.clear()
 
 
 UNDONE = "release part -- undone"

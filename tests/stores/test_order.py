@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from holdfast.clock import MovableClock
+from holdfast.errors import Invalid
 from holdfast.stores.contract import NewJob, QueueDeclared, Store, TypeRow
 from tests.by_hand import WorkerByHand, add
 
@@ -132,3 +133,33 @@ def test_with_room_for_everything_everything_starts(store: Store) -> None:
     ids = {job.id for job in store.add([NewJob("mail", "send", "{}", priority=number % 7) for number in range(60)])}
 
     assert {call.id for call in WorkerByHand(store).claim(100)} == ids
+
+
+def test_a_lone_enqueue_heeds_an_order_that_others_have_changed(
+    store: Store, instance: str, clock: MovableClock
+) -> None:
+    """Whoever enqueues one job after the other has looked at the queue long ago."""
+    first = add(store, priority=5)
+    other = store.another(5)
+    other.register([QueueDeclared("mail", f"{instance}_mail", "schedule", 0.0)], [])
+    clock.advance(1)
+    second = add(store, priority=1)
+    clock.advance(1)
+    third = add(store, priority=0)
+
+    worker = WorkerByHand(other)
+    assert [call.id for call in worker.claim(3)] == [first.id, second.id, third.id]
+    other.close()
+
+
+@pytest.mark.claim("W3")
+def test_a_lone_enqueue_heeds_a_limit_that_others_have_set(store: Store, clock: MovableClock) -> None:
+    add(store, throttle_factor=2)
+    other = store.another(5)
+    other.limit("mail", 1, "tests")
+
+    with pytest.raises(Invalid, match="above the queue's throttle_limit"):
+        add(store, throttle_factor=2)
+
+    assert add(store, throttle_factor=1).state == "initial"
+    other.close()

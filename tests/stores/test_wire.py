@@ -115,3 +115,31 @@ def test_what_was_sent_off_is_undone_when_it_is_given_up(connection: Connection)
         raise KeyError
     assert connection.database.execute("select * from n").fetchall() == []
     assert sum_of(connection.wire, 3, 4) == 7
+
+
+def test_a_statement_that_is_asked_alone_is_answered_again_and_again(connection: Connection) -> None:
+    """The first time it has to be prepared."""
+    question = "select %(first)s::int + %(second)s::int as sum"
+    for second in (2, 3, None, 4):
+        reply = connection.wire.ask(question, {"first": 1, "second": second})
+        assert reply.fetchall() == [(None if second is None else 1 + second,)]
+    assert sum_of(connection.wire, 3, 4) == 7
+
+
+def test_after_an_error_a_statement_can_be_asked_again(connection: Connection) -> None:
+    question = "select 12 / %(by)s::int"
+    for by in (3, 0, 4, 0):  # an error the first time would be one of its preparing
+        if by:
+            assert connection.wire.ask(question, {"by": by}).fetchall() == [(12 // by,)]
+        else:
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                connection.wire.ask(question, {"by": by})
+    assert connection.database.execute("select 1").fetchall() == [(1,)]
+
+
+def test_a_connection_that_is_lost_while_it_is_asked_is_closed(connection: Connection) -> None:
+    database = connection.database
+    with pytest.raises(psycopg.OperationalError):
+        connection.wire.ask("select pg_terminate_backend(pg_backend_pid())", {})
+    assert connection.database is not database
+    assert sum_of(connection.wire, 3, 4) == 7

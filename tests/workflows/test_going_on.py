@@ -125,3 +125,29 @@ def test_an_aborted_run_is_retried_or_deleted_only_when_its_jobs_have_ended(app:
     assert run.retry().steps["work"].undone == 3
     own.run_until_idle()
     assert run.refresh().state == "SUCCESS"
+
+
+@pytest.mark.claim("F7")
+def test_an_error_goes_down_a_long_chain_with_few_reads(app: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Step by step it would take a thousand times as long for a chain of a thousand."""
+    own, reads = app(), list[int]()
+    workflow = own.workflow("w")
+
+    def broken(task: Any) -> None:
+        raise ValueError("broken")
+
+    for number in range(60):
+        after = [f"s{number - 1}"] if number else []
+        workflow.step(name=f"s{number}", after=after, retries=0)(broken)
+    run = workflow.submit("t")
+    was = type(own.store)._steps_named  # type: ignore[attr-defined]
+
+    def counted(self: Any, run: int, names: Any) -> Any:
+        reads.append(len(list(names)))
+        return was(self, run, names)
+
+    monkeypatch.setattr(type(own.store), "_steps_named", counted)
+    own.run_until_idle()
+
+    assert [step.state for step in run.refresh().steps.values()] == ["ERROR"] + ["SKIP_BY_ERROR"] * 59
+    assert len(reads) < 8

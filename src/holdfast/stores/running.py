@@ -32,6 +32,9 @@ from holdfast.workflows.plan import Ended, Overview, Plan, Planning, Shape, Step
 from holdfast.workflows.states import STEP_STATES, WORKFLOW_STATES, StepState, WorkflowState
 
 FEW = 50  # steps that are read before it is certain that they are needed
+FEW_READS = (
+    3  # of the next steps that a plan asks for: then it is an error that goes down a long chain, and all are read
+)
 NO_STEPS: Mapping[str, RunStep] = {}
 
 
@@ -262,7 +265,7 @@ class Running(Runs):
         wanted = {*touched, *(name for each in effects for name in each.get("repartition", {}))} - known.keys()
         if wanted:
             known |= self._steps_named(head.id, wanted)
-        may_create = True
+        may_create, reads = True, 0
         while True:
             before = {name: step.counts for name, step in known.items()}
             now = {row.name: row for row in account(list(before.values()), counts_of(ends))}
@@ -272,7 +275,8 @@ class Running(Runs):
             planned = Planning(head.shape, now, head.overview, head.ignore, may_create, before).made(touched)
             if isinstance(planned, Plan):
                 break
-            known |= self._steps_named(head.id, planned.names)
+            reads += 1
+            known |= self._steps_named(head.id, planned.names if reads < FEW_READS else head.shape.steps.keys())
         head = self._publish(head, effects)
         self._carry_out(head, planned, known, {end.step for end in ends if end.makes_items})
 

@@ -10,8 +10,7 @@ import contextlib
 import os
 import random
 import threading
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,8 +18,8 @@ import apsw
 
 from holdfast.clock import monotonic, sleep
 from holdfast.errors import Unavailable
-from holdfast.stores.contract import News
 from holdfast.stores.sqlite.log import Log
+from holdfast.stores.sqlite.shared import Shared, shared_by
 
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.glusterfs", "lustre"}
@@ -28,10 +27,6 @@ NETWORK_FILE_SYSTEMS = frozenset(
 BUSY = (apsw.BusyError, apsw.LockedError)
 LONGEST_PAUSE = 0.004  # seconds between two tries for the write lock
 QUEUE_FOR = 0.05  # seconds; then it is tried as with a stranger's lock
-writers: "weakref.WeakValueDictionary[str, threading.Lock]" = (
-    weakref.WeakValueDictionary()
-)  # by file: had by whoever of this process writes
-os.register_at_fork(after_in_child=writers.clear)  # it may be had by a thread that is not in the copy
 
 
 class Connection:
@@ -43,13 +38,12 @@ class Connection:
         self.lock = threading.RLock()
         self.depth = 0
         self.broken: str | None = None
-        self.watchers: list[Callable[[News], None]] = []  # told by whoever shares this connection
         self._closing = False
         self._log: Log | None = None
         self._queued = False  # this transaction was let in by the writers of this process
-        self._writers = writers.setdefault(os.path.realpath(path), threading.Lock())
+        self._hushed: int | None = None  # since the file had this version for us
+        self.shared = Shared() if self.in_memory else shared_by(path)
         self.database: Any = self._open()  # apsw's own types leave every value open
-        self._cursor = self.database.cursor()
 
     @property
     def in_memory(self) -> bool:
@@ -109,8 +103,10 @@ class Connection:
         try:
             if self.depth == 0:
                 # To be let go of by the one before is quicker than to try again.
-                self._queued = write and not self.in_memory and self._writers.acquire(timeout=QUEUE_FOR)
+                self._queued = write and not self.in_memory and self.shared.writing.acquire(timeout=QUEUE_FOR)
                 self._begin(write)
+                if write and self.shared.ears:
+                    self._hush()
             self.depth += 1
         except BaseException:
             self._let_next()
@@ -129,16 +125,53 @@ class Connection:
         finally:
             self.depth -= 1
             self._let_next()
+            if self._hushed is not None and self.depth == 0:
+                self._listen()
             self.lock.release()
+
+    def _hush(self) -> None:
+        """With the write lock, before the first write."""
+        for ear in tuple(self.shared.ears):
+            ear.hush()
+        self._hushed = self.data_version()
+
+    def _listen(self) -> None:
+        """Who wrote before we listened again has either ended, or has the lock."""
+        since, self._hushed = self._hushed, None
+        for ear in tuple(self.shared.ears):
+            ear.listen()
+        if self.busy() or self.data_version() != since:
+            self.shared.heard()
+
+    def busy(self) -> bool:
+        """Somebody is writing, or it cannot be known."""
+        try:
+            self.database.execute("begin immediate")
+            self.database.execute("rollback")
+        except apsw.Error:
+            return True
+        return False
+
+    def wait_for_writer(self) -> None:
+        """Until what was being written is committed."""
+        with self.lock:
+            if self.depth == 0:
+                self._begin(write=True)
+                self._roll_back()
+
+    def data_version(self) -> int:
+        """Another one than before if somebody else has committed since."""
+        version: int = self.database.execute("pragma data_version").fetchall()[0][0]
+        return version
 
     def write_once(self, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """One statement that is a transaction by itself, and what it returns."""
         with self.lock:
             if self.broken:
                 raise Unavailable(self.broken)
-            self._queued = not self.in_memory and self._writers.acquire(timeout=QUEUE_FOR)
+            self._queued = not self.in_memory and self.shared.writing.acquire(timeout=QUEUE_FOR)
             try:
-                found: list[tuple[Any, ...]] = self.patiently(statement, values)
+                found: list[tuple[Any, ...]] = self.patiently(statement, values).fetchall()
             finally:
                 self._let_next()
             self._trust_log()
@@ -147,7 +180,7 @@ class Connection:
     def _let_next(self) -> None:
         if self._queued and self.depth == 0:
             self._queued = False
-            self._writers.release()
+            self.shared.writing.release()
 
     def _begin(self, write: bool) -> None:
         if self.broken:
@@ -187,11 +220,11 @@ class Connection:
             raise Unavailable(self.broken)
 
     def patiently(self, statement: str, values: tuple[Any, ...] = ()) -> Any:
-        """What a statement returns that begins a transaction, or needs none."""
+        """A statement that begins a transaction, or needs none."""
         try:
-            return self._cursor.execute(statement, values).fetchall()
+            return self.database.execute(statement, values)
         except BUSY:
-            return self._with_patience(lambda: self._cursor.execute(statement, values).fetchall())
+            return self._with_patience(lambda: self.database.execute(statement, values))
 
     def _with_patience(self, action: Any) -> Any:
         """Again and again while a stranger has the lock, until our patience ends."""

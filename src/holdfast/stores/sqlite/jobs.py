@@ -26,6 +26,7 @@ from holdfast.stores.adding import is_plain
 from holdfast.stores.breaking import sooner
 from holdfast.stores.contract import Claimed, Done, NewJob, News, QueueDeclared, Taker, Turn, TurnAnswer, Want, Watch
 from holdfast.stores.migrate import Migrations, moved, refuse_arriving
+from holdfast.stores.running import Expected
 from holdfast.stores.sql import SqlStore
 from holdfast.stores.sqlite.connection import Connection, explained
 from holdfast.stores.sqlite.lent import Lent
@@ -44,6 +45,7 @@ LAW = (
     "create_key_free",
 )
 ids_of = msgspec.json.Decoder(list[int]).decode
+FEW = 10  # jobs that are taken out of the line by name
 TOGETHER = 20  # jobs that are alike: from then on one statement stores them sooner than one each
 MOST_TEXT = 10_000_000  # characters of payloads or results in one statement: SQLite takes no text of a billion bytes
 RUN_OF_STARTABLE = 9  # its place in a row of `startable`
@@ -68,6 +70,9 @@ class SqliteStore(SqlStore):
         self._data_version = 0
         self._queues_version = 0
         self._ones: dict[str, str] = {}  # by queue: the statement that adds one job
+        self._columns: dict[tuple[str, str], tuple[str, ...]] = {}  # by statement and queue: the names of what it gives
+        self._foreseen: Foreseen | None = None  # what the end of a lone task is going to find, if nobody writes before
+        self._ahead: Foreseen | None = None  # the same during the turn in which it ends
         self._cursor = self.connection.database.cursor()
 
     def another(self, patience: float | None = None) -> "SqliteStore":
@@ -205,13 +210,16 @@ class SqliteStore(SqlStore):
         return self._filled[key]
 
     def rows(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> list[dict[str, Any]]:
-        cursor = self.connection.database.cursor()
-        names: tuple[str, ...] = ()
-        found = []
-        for row in cursor.execute(self.text(name, queue), params):
-            names = names or tuple(column[0] for column in cursor.get_description())
-            found.append(dict(zip(names, row, strict=True)))
-        return found
+        cursor = self._cursor.execute(self.text(name, queue), params)
+        names = self._columns.get((name, queue))
+        if names is None:
+            try:
+                names = tuple(column[0] for column in cursor.get_description())
+            except apsw.ExecutionCompleteError:  # they are told only while there are rows
+                return []
+            if "*" not in STATEMENTS[name]:  # else a migration may add to it
+                self._columns[name, queue] = names
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     def run(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> int:
         self._cursor.execute(self.text(name, queue), params)
@@ -227,9 +235,7 @@ class SqliteStore(SqlStore):
         for listener in tuple(self.listeners):
             listener()
         news, self._news = self._news, []
-        for wake in tuple(self.connection.watchers) if news else ():
-            for each in news:
-                wake(each)
+        self.connection.shared.tell(news, self.listeners)
 
     def sorry(self, error: apsw.Error) -> HoldfastError:
         """apsw's error in our words."""
@@ -255,8 +261,8 @@ class SqliteStore(SqlStore):
 
     def watch(self, wake: Callable[[News], None]) -> Watch:
         if self.connection.in_memory:
-            return MemoryWatch(self.connection.watchers, wake)
-        return FileWatch(self.path, lambda: wake(News.ANYTHING))
+            return MemoryWatch(self.connection.shared, wake, self.listeners)
+        return FileWatch(self.path, wake, self.connection.shared, self.listeners)
 
     def files(self) -> tuple[str, ...]:
         path = os.path.abspath(self.path)
@@ -273,17 +279,12 @@ class SqliteStore(SqlStore):
             return True
         with self.connection.lock:
             seen = self._data_version
-            self._data_version = self._ask_data_version()
+            self._data_version = self.connection.data_version()
             if self._data_version == seen and not waited:
                 # The news of a write comes before its commit is to be seen: wait for the writer, then ask again.
-                with self.connection.transaction(write=True):
-                    pass
-                self._data_version = self._ask_data_version()
+                self.connection.wait_for_writer()
+                self._data_version = self.connection.data_version()
         return self._data_version != seen
-
-    def _ask_data_version(self) -> int:
-        version: int = self.connection.database.execute(STATEMENTS["data_version"]).fetchall()[0][0]
-        return version
 
     def make_room_in_archive(self, end_time: datetime) -> None:
         """Here the archive is one table."""
@@ -306,7 +307,7 @@ class SqliteStore(SqlStore):
             turn = taker.offer(jobs[0].queue)
             if turn is not None:
                 return self._add_and_claim(jobs, taker, turn)
-        if is_plain(jobs[0]):
+        if is_plain(jobs[0]) and not self.connection.shared.ears:
             one = self._add_one(jobs[0], self.connection.write_once)
             if one is not None:
                 if self._listeners_due:
@@ -394,7 +395,7 @@ class SqliteStore(SqlStore):
             first += len(lot)
 
     def _know_queues(self) -> None:
-        version = self._ask_data_version()
+        version = self.connection.data_version()
         if version != self._queues_version:  # somebody else wrote: a queue may have another order or limit
             self._queues_version = version
             self._read_queues()
@@ -560,10 +561,46 @@ class SqliteStore(SqlStore):
             (queue, lot) for queue, all_ in by_queue.items() for lot in lots(all_, attrgetter("result"))
         ):
             ends = [(item.call.id, item.call.attempt, item.seconds, item.result) for item in items]
-            self._cursor.execute(self.text("settle", queue), (stamp, encode_json(ends).decode()))
+            if len(ends) == 1:
+                self._cursor.execute(self.text("settle_one", queue), (stamp, *ends[0]))
+            else:
+                self._cursor.execute(self.text("settle", queue), (stamp, encode_json(ends).decode()))
             stale += len(items) - self.connection.database.changes()  # without what triggers changed
             self._cursor.execute(self.text("add_ended"), (stamp, queue, self.pack([end[0] for end in ends])))
         return stale
+
+    # What follows from the end of a lone task is foreseen
+
+    looks_ahead = True
+
+    def exchange_with_tasks(self, turn: Turn, tasks: Sequence[Done]) -> TurnAnswer:
+        self._ahead = self._foreseen  # before this transaction makes it void
+        try:
+            return super().exchange_with_tasks(turn, tasks)
+        except BaseException:
+            self._foreseen = None  # whatever it was, it was not committed
+            raise
+        finally:
+            self._ahead = None
+
+    def expect(self, job_id: int, expected: Expected) -> None:
+        if not self.connection.in_memory:  # there all share a connection, and do not hear of each other
+            self._foreseen = Foreseen(job_id, self.connection.data_version(), expected)
+
+    def expected(self, done: Sequence[Done], rest: Turn) -> Expected | None:
+        """What was foreseen is certain if nobody else has written anything since, and we have not either."""
+        ahead = self._ahead
+        if ahead is None or len(done) > 1 or done[0].call.id != ahead.job or done[0].effects or self.adaptive:
+            return None
+        return ahead.expected if self.connection.data_version() == ahead.version else None
+
+    def settle_ahead(self, by_queue: Mapping[str, Sequence[Done]], expected: Expected) -> None:
+        for queue, done in by_queue.items():
+            if self._settle(done, microseconds(self.now())):
+                raise RuntimeError(f"job {done[0].call.id} of queue `{queue}` has ended although nobody wrote")
+
+    def forget_foreseen(self) -> None:
+        self._foreseen = None
 
     def settle_and_look(
         self, by_queue: Mapping[str, Sequence[Done]], looks: Sequence[tuple[str, Mapping[str, Any]]], rest: Turn
@@ -603,7 +640,10 @@ class SqliteStore(SqlStore):
             ids = self._cursor.execute(head, asked).fetchall()[0][0]
             if ids == "[]":
                 return claimed
-            self._cursor.execute(take_head, asked)
+            if (count := ids.count(",") + 1) <= FEW:
+                self._cursor.execute(self.text("take_few"), (want.queue, ids, count))
+            else:
+                self._cursor.execute(take_head, asked)
             started, held = self._start(turn, want.queue, ids, stamp)
             if started or not held:
                 lease = self._lease(turn, want.queue, None, ids)
@@ -699,7 +739,10 @@ class Work:
         self._write = write
 
     def __enter__(self) -> None:
-        self._store.connection.enter(self._write)
+        connection = self._store.connection
+        connection.enter(self._write)
+        if self._write and connection.depth == 1:
+            self._store.forget_foreseen()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         store = self._store
@@ -709,6 +752,14 @@ class Work:
             raise store.sorry(error) from error
         if error is None and outermost and store._listeners_due:
             store.tell_listeners()
+
+
+class Foreseen(Struct, frozen=True):
+    """What the end of a job is going to find, as long as the file has this version for our connection."""
+
+    job: int
+    version: int
+    expected: Expected
 
 
 class Frame(Struct, frozen=True):

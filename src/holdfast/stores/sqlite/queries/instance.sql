@@ -28,8 +28,5 @@ select count(*) as found from sqlite_master where name = :table_name collate noc
 -- name: own_table
 insert into __holdfast_table (table_name, instance, queue) values (:table_name, :instance, :queue);
 
--- name: data_version
-pragma data_version;
-
 -- name: quick_check
 pragma quick_check(1);

@@ -5,6 +5,12 @@ update {queue_table} as j set state = 'final', outcome = 'success', situation = 
   total_time = total_time + (e.value ->> 2), result = e.value ->> 3
 from json_each(?2) e where j.id = e.value ->> 0 and j.state = 'running' and j.attempt = e.value ->> 1 and j.situation = 'held';
 
+-- name: settle_one
+-- The same for one.
+update {queue_table} set state = 'final', outcome = 'success', situation = null, end_time = ?1, update_time = ?1, execution_time = ?4,
+  total_time = total_time + ?4, result = ?5
+where id = ?2 and state = 'running' and attempt = ?3 and situation = 'held';
+
 -- name: add_ended
 insert into {ended} (end_time, queue, ids) values (?1, ?2, ?3);
 
@@ -34,6 +40,11 @@ where queue = ?1 and {asked} and ready_time <= ?3 and (closes_time is null or cl
   and exists (select 1 from {queue} where name = ?1 and not paused and coalesce(set_limit, declared_limit) < 1 and throttler is null)
   and exists (select 1 from {worker} where id = ?5 and gone is null)
 order by major, minor, id limit ?4);
+
+-- name: take_few
+-- The same for a few that are known by now: a worker may ask for hundreds of types.
+delete from {ready} where (queue, major, minor, id) in (select queue, major, minor, id from {ready}
+where queue = ?1 and id in (select value from json_each(?2)) order by major, minor, id limit ?3);
 
 -- name: take
 delete from {ready} where queue = ?1 and major = ?2 and minor = ?3 and id = ?4;
