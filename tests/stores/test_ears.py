@@ -25,8 +25,17 @@ def own(tmp_path: Path) -> Iterator[App]:
 
 
 @pytest.fixture
-def heard(own: App) -> Iterator[Heard]:
-    """By a worker's store, which belongs to the app."""
+def stranger(own: App, tmp_path: Path) -> Iterator[apsw.Connection]:
+    """As another process has it."""
+    connection = apsw.Connection(str(tmp_path / "jobs.db"))
+    connection.execute("create table other (x)")
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def heard(own: App, stranger: apsw.Connection) -> Iterator[Heard]:
+    """By a worker's store, which belongs to the app. All is quiet."""
     found, store = Heard(), own.store.another(5)
     watch = store.watch(found.append)
     assert isinstance(watch, FileWatch)
@@ -35,15 +44,6 @@ def heard(own: App) -> Iterator[Heard]:
     yield found
     watch.close()
     store.close()
-
-
-@pytest.fixture
-def stranger(own: App, tmp_path: Path) -> Iterator[apsw.Connection]:
-    """As another process has it."""
-    connection = apsw.Connection(str(tmp_path / "jobs.db"))
-    connection.execute("create table other (x)")
-    yield connection
-    connection.close()
 
 
 def declared(folder: Path) -> App:
@@ -60,8 +60,6 @@ def is_told(heard: Heard) -> None:
 
 
 def test_our_own_writes_wake_no_watch(own: App, heard: Heard, stranger: apsw.Connection) -> None:
-    is_told(heard)  # of the stranger's table
-    heard.clear()
     for _ in range(20):
         own.job_types["send"].enqueue()
     assert heard == []
@@ -86,8 +84,6 @@ def test_who_writes_before_we_listen_again_is_heard(
     own: App, heard: Heard, stranger: apsw.Connection, monkeypatch: pytest.MonkeyPatch, ended: bool
 ) -> None:
     """Else its jobs would wait until the worker looks by itself."""
-    is_told(heard)
-    heard.clear()
     listen: Callable[[Any], None] = FileWatch.listen
 
     def too_late(self: FileWatch) -> None:

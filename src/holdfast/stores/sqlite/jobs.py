@@ -575,13 +575,7 @@ class SqliteStore(SqlStore):
 
     def exchange_with_tasks(self, turn: Turn, tasks: Sequence[Done]) -> TurnAnswer:
         self._ahead = self._foreseen  # before this transaction makes it void
-        try:
-            return super().exchange_with_tasks(turn, tasks)
-        except BaseException:
-            self._foreseen = None  # whatever it was, it was not committed
-            raise
-        finally:
-            self._ahead = None
+        return super().exchange_with_tasks(turn, tasks)
 
     def expect(self, job_id: int, expected: Expected) -> None:
         if not self.connection.in_memory:  # there all share a connection, and do not hear of each other
