@@ -16,7 +16,7 @@ from holdfast.stores.sqlite import jobs
 from holdfast.worker import sweeper
 from tests.simulation.playing import first_fault
 from tests.simulation.stages import PostgresStage
-from tests.simulation.story import PAUSES, RUNS
+from tests.simulation.story import KINDS, PAUSES, RUNS
 
 TRIES = 300  # seeds until one must have noticed
 Mutate = Callable[[pytest.MonkeyPatch], None]
@@ -115,5 +115,5 @@ def test_the_simulation_on_postgres_notices_that(
     mutation: str, monkeypatch: pytest.MonkeyPatch, on_postgres: PostgresStage
 ) -> None:
     MUTATIONS_ON_POSTGRES[mutation](monkeypatch)
-    seeds = range(SEEN_IN[mutation], 4 * TRIES, 4) if mutation in SEEN_IN else range(TRIES)
+    seeds = range(SEEN_IN[mutation], KINDS * TRIES, KINDS) if mutation in SEEN_IN else range(TRIES)
     assert first_fault(seeds, on_postgres) is not None, f"Nobody noticed that {mutation}."
