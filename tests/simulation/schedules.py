@@ -8,6 +8,8 @@ import json
 from datetime import datetime, timedelta
 from typing import Any
 
+from msgspec import structs
+
 from holdfast.errors import Unavailable
 from holdfast.jobs import schedules as rules
 from holdfast.jobs.schedules import INSTANT, MISFIRES, Schedule
@@ -20,7 +22,7 @@ from tests.simulation.stages import Stage
 TICK = TypeRow("tick", "mail", has_handler=True)
 MOST = 3  # schedules at a time
 OFTEN, SELDOM = (20, 45, 90), (300, 600, 900)  # seconds; what is fired each time comes seldom: clocks jump by an hour
-ACTS = ("schedule", "unschedule", "fire_by_hand")
+ACTS = ("schedule", "schedule_again", "unschedule", "fire_by_hand")
 
 
 class Schedules(Scene):
@@ -43,6 +45,16 @@ class Schedules(Scene):
         self.scheduled.setdefault(name, []).append((new, self.clock.now()))
         self.store.set_schedule(new, "ann")
         self.say(f"schedule {name}: {new.when}, misfire {new.misfire}")
+
+    def schedule_again(self, a: float, b: float) -> None:
+        """With the same times: what was fired stays fired."""
+        there = self.present_schedules()
+        if there:
+            name = there[int(a * len(there))]
+            was = self.scheduled[name][-1][0]
+            new = structs.replace(was, options={**was.options, "priority": int(b * 3)})
+            self.scheduled[name].append((new, self.clock.now()))
+            self.store.set_schedule(new, "ann")
 
     def _drawn(self, name: str, a: float, luck: int) -> Schedule:
         misfire = MISFIRES[luck % 3]
