@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from msgspec import structs
+
 from bench.report import described, versions
 from docs.generator.text import table
 from tests.faults.results import Result
@@ -40,13 +42,29 @@ def written(results: Sequence[Result]) -> str:
     named = {number for result in results for number, _ in result.items}
     for number, title in ITEMS.items():
         found = [result for result in results if number in dict(result.items)]
-        body = table(HEAD, [_line(result, number) for result in found]) if found else "Not part of this run.\n"
+        body = table(HEAD, [_line(result, number) for result in joined(found)]) if found else "Not part of this run.\n"
         parts.append(f"## {number}. {title}\n\n{body}")
     others = [result for result in results if not result.items]
     if others:
         parts.append(f"## Others\n\n{table(HEAD, [_line(result, None) for result in others])}")
     assert named <= ITEMS.keys(), f"there is no item {named - ITEMS.keys()} in the fault list"
     return "\n".join(part for part in parts if part)
+
+
+def joined(results: Sequence[Result]) -> list[Result]:
+    """Seeds that were played one stretch after the other, and held, are one line."""
+    lines: list[Result] = []
+    for result in results:
+        before = lines[-1] if lines else result
+        was, now = before.told.seeds, result.told.seeds
+        same = (before.sentence, before.store) == (result.sentence, result.store)
+        held = before.verdict == result.verdict == "held"
+        if same and held and was and now and was[1] + 1 == now[0]:
+            told = structs.replace(before.told, seeds=(was[0], now[1]))
+            lines[-1] = structs.replace(before, told=told, seconds=before.seconds + result.seconds)
+        else:
+            lines.append(result)
+    return lines
 
 
 def _circumstances(results: Sequence[Result]) -> str:
@@ -88,7 +106,7 @@ def _line(result: Result, item: int | None) -> tuple[Any, ...]:
         result.sentence,
         {"postgres": "PostgreSQL", "sqlite": "SQLite"}.get(result.store, result.store),
         injected or named,
-        told.seed,
+        " to ".join(f"{seed:,}" for seed in told.seeds) if told.seeds else told.seed,
         "; ".join(_measures(result)),
         f"{result.seconds:.1f}",
         verdict,

@@ -83,20 +83,27 @@ class Report:
 
 def result_of(test: str, phases: list[pytest.TestReport]) -> Result:
     said: dict[str, Any] = dict(phases[-1].user_properties)
-    store = next((name for name in ("sqlite", "postgres") if name in test.partition("[")[2]), said.get("store", ""))
+    told = msgspec.convert(said.get(TOLD, {}), Told)
     bad = [phase for phase in phases if phase.failed]
     skipped = [phase for phase in phases if phase.skipped]
     verdict = "FAILED" if bad else "not run" if skipped else "held"
     return Result(
         test=test,
         items=tuple((number, *more, "")[:2] for number, *more in said.get(ITEMS, [])),
-        told=msgspec.convert(said.get(TOLD, {}), Told),
-        store=store,
+        told=told,
+        store=store_of(test, told),
         seconds=sum(phase.duration for phase in phases),
         verdict=verdict,
         reason=_reason(bad or skipped),
         time=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def store_of(test: str, told: Told) -> str:
+    """As its parameters say, or the test itself, or the name of its file."""
+    path, _, parameters = test.partition("[")
+    named = (name for place in (parameters, told.store, path) for name in ("sqlite", "postgres") if name in place)
+    return next(named, "")
 
 
 def _reason(phases: list[pytest.TestReport]) -> str:

@@ -19,6 +19,8 @@ class Told(Struct):
     checks: int = 0  # of all invariants
     builds: bool = False  # of those about builds too
     figures: dict[str, Any] = {}
+    seeds: tuple[int, int] | None = None  # the first and the last of many
+    store: str = ""  # if its parameters do not say
 
 
 class Result(Struct, frozen=True):
@@ -61,6 +63,10 @@ class Fault:
         """Where every choice of the test comes from."""
         self.told.seed = seed
         return random.Random(seed)
+
+    def played(self, seeds: range, store: str) -> None:
+        """Each of these seeds is a story of its own, on this store."""
+        self.told.seeds, self.told.store = (seeds[0], seeds[-1]), store
 
     def measured(self, **figures: Any) -> None:
         """`recovery`: seconds until it went on; `twice`: handlers called once more than their job needed; and others."""

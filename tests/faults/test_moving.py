@@ -18,6 +18,7 @@ import pytest
 from holdfast import App, Unavailable
 from tests.faults.fleet import ROOT, make_app, until, worker
 from tests.faults.mover import END, POINTS
+from tests.faults.results import Fault
 from tests.invariants import check_invariants
 from tests.moving.conftest import Way, way
 from tests.raw_sql import RawSql
@@ -163,6 +164,6 @@ def test_a_move_that_was_killed_anywhere_is_abandoned(way: Way, tmp_path: Path) 
 @pytest.mark.faults
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", range(10))
-def test_a_move_that_is_killed_again_and_again_ends(way: Way, tmp_path: Path, seed: int) -> None:
-    chosen = random.Random(seed).sample(range(len(ON_THE_WAY)), 8) if seed else range(len(ON_THE_WAY))
+def test_a_move_that_is_killed_again_and_again_ends(way: Way, tmp_path: Path, seed: int, fault: Fault) -> None:
+    chosen = fault.luck(seed).sample(range(len(ON_THE_WAY)), 8) if seed else range(len(ON_THE_WAY))
     survive(way, tmp_path, tuple(ON_THE_WAY[index] for index in sorted(chosen)))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.faults.page import written
-from tests.faults.report import Report
+from tests.faults.report import Report, store_of
 from tests.faults.results import Fault, Result, Told
 
 
@@ -48,6 +48,34 @@ def test_a_fault_that_is_injected_again_is_counted() -> None:
     fault.injected("kill -9", 2)
     assert fault.told.injected == [("kill -9", 3)]
     assert fault.luck(5).random() == fault.luck(5).random()
+
+
+def test_seeds_that_follow_one_another_are_one_line_until_one_fails() -> None:
+    def stretch(first: int, verdict: str = "held") -> Result:
+        told = Told()
+        Fault(told).played(range(first, first + 1000), "sqlite")
+        return result(items=((14, "crashes"),), told=told, test=f"t::test_no_story_breaks[{first}]", verdict=verdict)
+
+    page = written([stretch(0), stretch(1000)])
+    assert "| no story breaks | SQLite | crashes | 0 to 1,999 |  | 8.4 | held |" in page
+    page = written([stretch(0), stretch(1000, "FAILED"), stretch(2000)])
+    assert "| 0 to 999 |  | 4.2 | held |" in page
+    assert "| 2,000 to 2,999 |  | 4.2 | held |" in page
+    assert "| 1,000 to 1,999 |  | 4.2 | **FAILED** |" in page
+
+
+@pytest.mark.parametrize(
+    ("test", "told", "store"),
+    [
+        ("tests/faults/test_sqlite.py::test_a", Told(), "sqlite"),
+        ("tests/faults/test_postgres.py::test_a[full]", Told(), "postgres"),
+        ("tests/faults/test_sqlite.py::test_a[postgres]", Told(), "postgres"),
+        ("tests/x.py::test_a[50]", Told(store="sqlite"), "sqlite"),
+        ("tests/x.py::test_a", Told(), ""),
+    ],
+)
+def test_the_store_is_told_by_parameters_or_the_test_or_its_file(test: str, told: Told, store: str) -> None:
+    assert store_of(test, told) == store
 
 
 def ended(test: str, outcome: str) -> pytest.TestReport:

@@ -56,11 +56,29 @@ WEIGHTS = {
     "meddle": 4,
     "archive": 1,
 }
-ABOUT = {  # some stories have more of one thing, by the rest of their seed divided by four
-    1: WEIGHTS | {"slow_turn": 15, "nap": 8, "freeze": 6, "thaw": 6},
-    3: WEIGHTS | {"submit": 20, "make_inside": 6, "meddle": 40, "release": 20, "enqueue": 2, "enqueue_limited": 2},
+FEW_JOBS = {"enqueue": 2, "enqueue_keyed": 1, "enqueue_limited": 2, "enqueue_in_lane": 1, "enqueue_windowed": 1}
+KINDS = 8
+PLAIN, PAUSES, TIMES, RUNS, BREAKERS, ARCHIVES, TALLIES = 0, 1, 2, 3, 5, 6, 7
+ABOUT = {  # most stories have more of one thing, by the rest of their seed divided by the number of kinds
+    PAUSES: WEIGHTS | {"slow_turn": 15, "nap": 8, "freeze": 6, "thaw": 6},
+    TIMES: WEIGHTS
+    | FEW_JOBS
+    | {"schedule": 14, "unschedule": 2, "fire_by_hand": 4, "fire_inside": 12, "fire_unheard": 4, "fire_late": 8}
+    | {"schedule_again": 10, "schedule_inside": 3, "wait_a_little": 16, "wait_long": 6, "set_clock": 10},
+    RUNS: WEIGHTS | {"submit": 20, "make_inside": 6, "meddle": 40, "release": 20, "enqueue": 2, "enqueue_limited": 2},
+    BREAKERS: WEIGHTS
+    | FEW_JOBS
+    | {"enqueue_fragile": 20, "try_fragile": 50, "outage": 16, "reset_breaker": 2, "lose_parked": 4}
+    | {"wait_a_little": 24},
+    ARCHIVES: WEIGHTS
+    | FEW_JOBS
+    | {"submit": 12, "submit_tally": 4, "submit_again": 6, "work_off": 36, "wait_a_little": 20, "archive": 4}
+    | {"archive_jobs": 12, "archive_runs": 16, "follow_runs": 6, "archive_run": 8, "archive_inside": 16}
+    | {"delete_run": 3, "retry_run": 6, "abort_run": 5},
+    TALLIES: WEIGHTS
+    | FEW_JOBS
+    | {"submit_tally": 24, "meddle": 12, "release": 10, "work_off": 4, "retry_run": 10, "abort_run": 6},
 }
-PAUSES, RUNS = ABOUT
 
 
 class Action(Struct, frozen=True):
@@ -82,7 +100,7 @@ def read(text: str) -> list[Action]:
 def written(seed: int, length: int = LENGTH) -> list[Action]:
     """The story of a seed."""
     luck = random.Random(seed)
-    weights = ABOUT.get(seed % 4, WEIGHTS)
+    weights = ABOUT.get(seed % KINDS, WEIGHTS)
     names = luck.choices(list(weights), list(weights.values()), k=length)
     return [Action(name, luck.random(), luck.random()) for name in names]
 

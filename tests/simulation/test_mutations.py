@@ -1,22 +1,30 @@
 """The engine, broken on purpose: the simulation notices each of these. One that it does not notice is a hole in it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from holdfast.jobs import throttlers
+from holdfast.jobs import breaker, schedules, throttlers
+from holdfast.jobs.breaker import BreakerState
 from holdfast.jobs.job import Situation
+from holdfast.jobs.schedules import Schedule
+from holdfast.stores import breaking, running
 from holdfast.stores.changing import Changing
 from holdfast.stores.holding import Holding
 from holdfast.stores.postgres import instance
 from holdfast.stores.postgres.jobs import PostgresStore
+from holdfast.stores.run_archive import RunArchive
 from holdfast.stores.running import Running
+from holdfast.stores.runs import Runs, decode_object
 from holdfast.stores.sqlite import jobs
+from holdfast.stores.statements import RowDict
 from holdfast.worker import sweeper
+from holdfast.workflows.states import StepState
 from tests.simulation.playing import first_fault
 from tests.simulation.stages import PostgresStage
-from tests.simulation.story import PAUSES, RUNS
+from tests.simulation.story import ARCHIVES, BREAKERS, KINDS, PAUSES, PLAIN, RUNS, TALLIES, TIMES
 
 TRIES = 300  # seeds until one must have noticed
 Mutate = Callable[[pytest.MonkeyPatch], None]
@@ -46,6 +54,42 @@ def both(*mutations: Mutate) -> Mutate:
 
 def replaced(owner: Any, name: str, by: Any) -> Mutate:
     return lambda monkeypatch: monkeypatch.setattr(owner, name, by)
+
+
+def seeds_for(mutation: str) -> range:
+    return range(SEEN_IN[mutation], KINDS * TRIES, KINDS) if mutation in SEEN_IN else range(TRIES)
+
+
+SEEN_IN = {  # the stories in which it is seen soonest, or at all
+    "a task ends as was expected, whatever happened meanwhile": RUNS,
+    "a worker that was called lost goes on claiming": PAUSES,
+    "what waits for an answer does not count against the limit": PLAIN,
+    "who saw that a schedule was due fires it, whoever has": TIMES,
+    "a schedule that is changed forgets what it has fired": TIMES,
+    "of times that were missed only the last is fired": TIMES,
+    "a type whose breaker is open is claimed from": BREAKERS,
+    "a probe that is gone is not missed": BREAKERS,
+    "a type is probed before its time": BREAKERS,
+    "what a task publishes is not kept": TALLIES,
+    "a task is told what was published after it was made": TALLIES,
+    "a step that has begun is cut once more": TALLIES,
+    "a run leaves a step behind": ARCHIVES,
+    "the jobs of a run that has left do not follow it": ARCHIVES,
+    "a trigger goes with its run": ARCHIVES,
+}
+
+
+def once(schedule: Schedule) -> Schedule:
+    return structs.replace(schedule, misfire="once")
+
+
+def both_names(types: Iterable[str], tripped: set[str]) -> list[str]:
+    return [*types, *(breaking.MARK + name for name in tripped)]
+
+
+def not_follow(store: RunArchive, run: RowDict, limit: int) -> int:
+    store.run("drop_leaving", {"run": run["run"]})
+    return 0
 
 
 NOT_PAUSED = "not paused and "
@@ -80,13 +124,36 @@ MUTATIONS = {
         Holding, "_bring_lot", lambda self, hold: self.run("drop_hold", hold)
     ),
     "what becomes due is not promoted": statement("promote", "wake_time <= :now", "wake_time <= 0"),
+    "who saw that a schedule was due fires it, whoever has": statement(
+        "take_due_schedule", " and wake_time <= :now", ""
+    ),
+    "a schedule that is changed forgets what it has fired": replaced(
+        schedules, "changed_time", lambda new, due, last, now: schedules.first_time(new, now)
+    ),
+    "of times that were missed only the last is fired": replaced(
+        schedules, "_fire_all", lambda schedule, due, now, most: schedules.firings(once(schedule), due, now)
+    ),
+    "a type whose breaker is open is claimed from": replaced(breaking, "_marked", both_names),
+    "a probe that is gone is not missed": statement("tripped", "b.state = 'probing' and", "b.state = 'closed' and"),
+    "a type is probed before its time": both(
+        statement("tripped", "(b.probe_time - :now) / 1e6", "-1"),
+        replaced(breaker, "may_probe", lambda each, now: each.state is BreakerState.OPEN),
+    ),
+    "what a task publishes is not kept": replaced(Running, "_publish", lambda self, head, effects: head),
+    "a task is told what was published after it was made": replaced(
+        Runs, "_published_by", lambda self, row, publication: decode_object(row["published"])
+    ),
+    "a step that has begun is cut once more": replaced(running, "NOT_BEGUN", tuple(StepState)),
+    "a run leaves a step behind": statement("to_step_archive", "where run = :id", "where run = :id and position > 0"),
+    "the jobs of a run that has left do not follow it": replaced(RunArchive, "_follow", not_follow),
+    "a trigger goes with its run": statement("drop_run", ":id", ":id; delete from {trigger} where run = :id"),
 }
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_the_simulation_notices_that(mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTATIONS[mutation](monkeypatch)
-    assert first_fault(range(TRIES)) is not None, f"Nobody noticed that {mutation}."
+    assert first_fault(seeds_for(mutation)) is not None, f"Nobody noticed that {mutation}."
 
 
 MUTATIONS_ON_POSTGRES = {
@@ -102,11 +169,15 @@ MUTATIONS_ON_POSTGRES = {
         PostgresStore, "_compare", lambda self, wire: setattr(self, "_ahead", None)
     ),
     "a task's end does not advance its run": replaced(Running, "_advance", lambda *_: None),
-}
-
-SEEN_IN = {  # the stories in which it is seen soonest
-    "a task ends as was expected, whatever happened meanwhile": RUNS,
-    "a worker that was called lost goes on claiming": PAUSES,
+    "who saw that a schedule was due fires it, whoever has": on_postgres_statement(
+        "take_due_schedule", " and wake_time <= %(now)s", ""
+    ),
+    "a type whose breaker is open is claimed from": replaced(breaking, "_marked", both_names),
+    "a probe that is gone is not missed": on_postgres_statement(
+        "tripped", "b.state = 'probing' and", "b.state = 'closed' and"
+    ),
+    "what a task publishes is not kept": replaced(Running, "_publish", lambda self, head, effects: head),
+    "the jobs of a run that has left do not follow it": replaced(RunArchive, "_follow", not_follow),
 }
 
 
@@ -115,5 +186,4 @@ def test_the_simulation_on_postgres_notices_that(
     mutation: str, monkeypatch: pytest.MonkeyPatch, on_postgres: PostgresStage
 ) -> None:
     MUTATIONS_ON_POSTGRES[mutation](monkeypatch)
-    seeds = range(SEEN_IN[mutation], 4 * TRIES, 4) if mutation in SEEN_IN else range(TRIES)
-    assert first_fault(seeds, on_postgres) is not None, f"Nobody noticed that {mutation}."
+    assert first_fault(seeds_for(mutation), on_postgres) is not None, f"Nobody noticed that {mutation}."

@@ -8,15 +8,13 @@
 
 import itertools
 import json
-import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
 
-from holdfast.clock import MovableClock
-from holdfast.errors import Conflict, NotFound, Unavailable
+from holdfast.errors import Unavailable
 from holdfast.jobs import windows
 from holdfast.jobs.holds import Hold, Level
 from holdfast.jobs.job import Answer, JobError, Outcome, Situation
@@ -37,11 +35,15 @@ from holdfast.stores.contract import (
     WorkerJoin,
 )
 from holdfast.worker import attempt
-from holdfast.worker.settings import WorkerSettings
+from holdfast.worker.runs import RunMemory
 from holdfast.worker.sweeper import Sweeper
 from holdfast.workflows.definition import Definition, StepDefinition
 from holdfast.workflows.partition import Items, Shards
-from tests.invariants import Invariants
+from tests.invariants import Invariants, Row
+from tests.simulation.breakers import FRAGILE, Breakers
+from tests.simulation.publications import TASK_TYPES, Publications, publishes
+from tests.simulation.scene import SETTINGS, STEP, Broken, Killed
+from tests.simulation.schedules import TICK, Schedules
 from tests.simulation.stages import INSTANCE, Setting, Stage, in_memory
 from tests.simulation.story import Action
 
@@ -77,8 +79,10 @@ TYPES = (
     TypeRow("heavy", "narrow", has_handler=True),
     TypeRow("call", "lanes", has_handler=True),
     *(TypeRow(f"{flow.name}.{step.name}", "workflows", has_handler=True) for flow in FLOWS for step in flow.steps),
+    *TASK_TYPES,
+    TICK,
 )
-EVERY_TYPE = tuple(row.job_type for row in TYPES)
+EVERY_TYPE = tuple(row.job_type for row in (*TYPES, FRAGILE))
 ACTS = (
     "enqueue",
     "enqueue_keyed",
@@ -95,9 +99,10 @@ ACTS = (
     "pause",
     "limit",
     "archive",
+    "archive_runs",
+    "archive_run",
+    "submit_tally",
 )
-SETTINGS = WorkerSettings(heartbeat=5, lost_after=30, archive_after=300)
-STEP = 5.0  # seconds between two beats
 THESE = {
     False: "(select value from json_each(:ids))",
     True: "(select value::bigint from json_array_elements_text(:ids::json))",
@@ -117,14 +122,6 @@ def setting() -> Setting:
     ], TYPES
 
 
-class Broken(AssertionError):
-    """A promise was."""
-
-
-class Killed(BaseException):
-    """The process is no more: nobody may catch this."""
-
-
 def makes_items(call: Claimed) -> bool:
     return call.job_type == "bulk.each" and (call.job_key or "").endswith(".items")
 
@@ -135,6 +132,7 @@ class VirtualWorker:
     def __init__(self, world: "World", number: int, types: Sequence[str]) -> None:
         self.world, self.number, self.types = world, number, tuple(types)
         self.store = world.stage.process()
+        self.memory = RunMemory(self.store.step_of_run)
         self.unsure = False  # whether a turn whose answer it did not get has happened
         self.hand: list[Claimed] = []
         self.done: list[Done] = []
@@ -168,6 +166,7 @@ class VirtualWorker:
         # As a pump does it: the end of a task asks for what follows from it.
         queues = ("workflows",) if any(item.call.run is not None for item in self.done) else QUEUES
         wants = [Want(queue, room, room) for queue in queues] if room else []
+        breaker: Row | None = None
         try:
             self.obey()
             if self.unsure:
@@ -176,17 +175,19 @@ class VirtualWorker:
             turn = Turn(self.id, 0, tuple(self.done), tuple(self.reports), ended, wants, self.types, promote=True)
             if before_it is not None:
                 before_it()
-            before = self.world.stale_rows(turn)
+            before, breaker = self.world.stale_rows(turn), self.world.breaker_row()
             with strike or nullcontext():
                 answer = self.store.exchange(turn)
         except Unavailable as error:
             self.world.say(f"{self} cannot settle: {error}")
             self.unsure = True
+            self.world.check_probes(None, Turn(self.id), ())
             return
         self.unsure = False
         for lease in ended:
             del self.left[lease]
         self.done, self.reports = [], []
+        self.memory.learn(answer.told)
         for call in answer.claimed:
             call.began = self.world.clock.monotonic()
             self.left[call.lease] = self.left.get(call.lease, 0) + 1
@@ -194,6 +195,9 @@ class VirtualWorker:
             self.world.started(self, call)
             if makes_items(call):
                 self.to_make[call.id] = self.world.made_of(call)
+            if publishes(call):
+                self.world.tell_task(call, self.memory.payload_of(call))
+        self.world.check_probes(breaker, turn, answer.claimed)
         self.world.settled(before, {call.id for call in answer.claimed})
         self.world.claimed(answer.claimed)
 
@@ -215,14 +219,14 @@ class VirtualWorker:
 
     def finish(self, call: Claimed, how: float) -> None:
         """Its handler comes to an end."""
-        world, spent = self.world, self.world.clock.monotonic() - call.began
+        world, spent, how = self.world, self.world.clock.monotonic() - call.began, self.world.ends_as(call, how)
         answered = call.answer is not None and b'"due":true' in call.answer.encode()
         world.say(f"{self} ends job {call.id} attempt {call.attempt} ({call.job_type}) with {how:.3f}")
         end: Done | Report
         if makes_items(call):
             self._make(call)
         if how < 0.55 or (answered and how < 0.8):
-            end = attempt.returned(call, {"by": call.attempt}, spent)
+            end = attempt.returned(call, world.result_of(call, how), spent)
             world.succeeded.add((call.id, call.attempt))
         elif how < 0.65 and call.job_type in ("ask", "hear", "heavy", "call"):
             end = attempt.returned(call, WAIT(timeout=40), spent)
@@ -231,7 +235,7 @@ class VirtualWorker:
         elif how < 0.82:
             end = attempt.raised(call, Failed("expected"), spent)
         elif how < 0.9:
-            end = attempt.raised(call, Retry("again", delay=3), spent)
+            end = attempt.raised(call, Retry("again", delay=30 if call.job_type == "fragile" else 3), spent)
         else:
             end = attempt.raised(call, Snooze(4), spent)
         self._end(call, end)
@@ -266,6 +270,7 @@ class VirtualWorker:
             self.was_frozen = False
             self.join()
         self.steps += 1
+        self.world.look_at_schedules(self)
         if self.steps % 2:  # each sees the others often enough, and they do not all look at the same moment
             self.sweeper.sweep()
 
@@ -287,29 +292,18 @@ class VirtualWorker:
         self.store.leave(self.id)
 
 
-class World:
+class World(Schedules, Breakers, Publications):
     """Plays one story."""
 
     def __init__(self, seed: int, stage: Stage | None = None) -> None:
-        random.seed(seed)
-        self.clock = MovableClock()
-        self.stage = stage or in_memory(setting)
-        self.store, self.sql = self.stage.begin(self.clock)
-        self.told: list[str] = []
-        self.accepted: list[int] = []
-        self.runs: list[int] = []
+        super().__init__(seed, stage or in_memory(setting))
         self.finals: dict[int, dict[str, Any]] = {}
         self.succeeded: set[tuple[int, int]] = set()
         self.answered: set[int] = set()
         self.owners: dict[int, tuple[VirtualWorker, int, Claimed]] = {}
         self.paused: set[str] = set()
-        self.numbers = itertools.count(1)
-        self.workers: list[VirtualWorker] = []
         self.start(0.0, 0.0)
         self.start(0.9, 0.0)
-
-    def say(self, words: str) -> None:
-        self.told.append(f"{self.clock.monotonic():7.1f} {words}")
 
     def play(self, story: Sequence[Action]) -> None:
         """Raises if a promise is broken on the way or at the end."""
@@ -321,6 +315,8 @@ class World:
         self.heal()
         self.check()
         self.check_ends()
+        self.check_leaving()
+        self.check()
 
     def close(self) -> None:
         self.stage.clear()
@@ -331,12 +327,6 @@ class World:
         job_type = options.pop("job_type", None) or ("send", "scan")[int(a * 2)]
         new = NewJob("mail", job_type, "{}", priority=int(b * 3), timeout=20, retries=1, retries_named=True, **options)
         self.accept(new)
-
-    def accept(self, new: NewJob) -> None:
-        job = self.store.add([new])[0]
-        if not job.duplicate:
-            self.accepted.append(job.id)
-        self.say(f"job {job.id} {new.job_type}{' (duplicate)' if job.duplicate else ''}")
 
     def enqueue_keyed(self, a: float, b: float) -> None:
         self.enqueue(a, b, job_key=f"k{int(b * 3)}", on_duplicate=("return", "replace")[int(a * 20) % 2])
@@ -365,7 +355,7 @@ class World:
 
     def submit(self, a: float, b: float) -> None:
         wanted = Submission(definition=FLOWS[int(a * len(FLOWS))], trigger=f"t{next(self.numbers)}")
-        self.attempt_to(lambda: self.runs.append(self.store.submit(wanted).id))
+        self.attempt_to(lambda: self.submitted(wanted))
 
     def abort(self, a: float, b: float) -> None:
         living = [row["id"] for row in self.sql("select id from {job} where state <> 'final' order by id")]
@@ -396,13 +386,6 @@ class World:
             job = self.accepted[int(share * len(self.accepted))]
             self.attempt_to(lambda: act(job))
 
-    def attempt_to(self, act: Callable[[], Any]) -> None:
-        """What is refused with a reason is an ordinary answer."""
-        try:
-            act()
-        except (Conflict, NotFound) as error:
-            self.say(f"refused: {error}")
-
     def pause(self, a: float, b: float) -> None:
         queue = QUEUES[int(a * len(QUEUES))]
         self.store.pause(queue, True, "ann")
@@ -416,21 +399,11 @@ class World:
     def limit(self, a: float, b: float) -> None:
         self.store.limit("narrow", (2, 4, None)[int(a * 3)], "ann")
 
-    def archive(self, a: float, b: float) -> None:
-        self.store.archive(60)
-
     def abort_run(self, a: float, b: float) -> None:
         self.at_a_run(a, "UNDONE", lambda run: self.store.abort_run(run, "ann"))
 
     def retry_run(self, a: float, b: float) -> None:
         self.at_a_run(a, "ERROR", lambda run: self.store.retry_run(run, "ann"))
-
-    def at_a_run(self, share: float, state: str, act: Callable[[int], Any]) -> None:
-        """One in this state, if there is any."""
-        found = [row["id"] for row in self.sql("select id from {run} where state = :state order by id", state=state)]
-        runs = found or self.runs
-        if runs:
-            self.attempt_to(lambda: act(runs[int(share * len(runs))]))
 
     def hold(self, a: float, b: float) -> None:
         scope = list(Level)[int(a * 3)], (None, *(flow.name for flow in FLOWS))[int(b * 4)]
@@ -451,10 +424,6 @@ class World:
             types = EVERY_TYPE if a < 0.7 else ("send", "hear", "heavy", "call", "flow.many")
             self.workers.append(VirtualWorker(self, next(self.numbers), types))
 
-    def awake(self, share: float) -> VirtualWorker | None:
-        able = [worker for worker in self.workers if worker.frozen_since is None]
-        return able[int(share * len(able))] if able else None
-
     def turn(self, a: float, b: float) -> None:
         worker = self.awake(a)
         if worker is not None:
@@ -465,14 +434,20 @@ class World:
         if worker is not None and worker.hand:
             worker.finish(worker.hand[int(a * 97) % len(worker.hand)], b)
 
+    def work_off(self, a: float, b: float) -> None:
+        """One does all there is, and all of it succeeds."""
+        worker = self.awake(a)
+        if worker is not None:
+            for _ in range(4):
+                worker.do_what_there_is()
+
+    def result_of(self, call: Claimed, how: float) -> Any:
+        """What a handler that succeeds returns."""
+        return self.success_of(call, how) if publishes(call) else {"by": call.attempt}
+
     def kill(self, a: float, b: float) -> None:
         if self.workers:
             self.bury(self.workers[int(a * len(self.workers))])
-
-    def bury(self, worker: VirtualWorker) -> None:
-        self.say(f"{worker} is dead")
-        self.stage.gone(worker.store)
-        self.workers.remove(worker)
 
     def kill_inside(self, a: float, b: float) -> None:
         """In the middle of a turn, before one of its statements."""
@@ -505,17 +480,7 @@ class World:
 
     def act_inside(self, a: float, b: float) -> None:
         """A client meets a full disk, or dies, at one of its statements."""
-        act = ACTS[int(a * len(ACTS))]
-        self.say(f"which is {act}")
-        error = Killed if int(b * 1000) % 2 else self.stage.full
-        try:
-            with self.stage.struck(self.store, int(b * 20), error):
-                getattr(self, act)(b, a)
-        except Unavailable as problem:
-            self.say(f"it cannot: {problem}")
-        except Killed:
-            self.stage.gone(self.store)
-            self.store = self.stage.process()
+        self.struck(ACTS, a, b)
 
     def lose_answer(self, a: float, b: float) -> None:
         """A turn is made, and its worker does not hear what came of it."""
@@ -712,6 +677,10 @@ class World:
         invariants.check(self.accepted, self.finals)
         self.finals.update(invariants.finals())
         self.check_owners(invariants)
+        self.check_schedules(invariants)
+        self.check_breaker()
+        self.check_archive(invariants)
+        self.check_publications(invariants)
         for worker in self.workers:
             if worker.frozen_since is None and not worker.unsure:
                 self.check_hand(worker, invariants)
@@ -757,6 +726,8 @@ class World:
             worker.leave()
             self.stage.gone(worker.store)
         self.workers = [VirtualWorker(self, next(self.numbers), EVERY_TYPE)]
+        self.out = False
+        self.end_schedules(self.workers[0])
         rests, busy = itertools.count(), False
         for _ in range(ROUNDS):
             if not self.unfinished():

@@ -312,6 +312,22 @@ def test_firing_by_hand_leaves_its_times_as_they_are(app: Make, clock: MovableCl
     assert (by_itself.actor, by_itself.time, by_itself.count) == ("schedule", after(600), 2)
 
 
+def test_firing_by_hand_after_the_clock_was_set_back_lets_no_time_fire_again(app: Make, clock: MovableClock) -> None:
+    holdfast = scheduled(app)
+    holdfast.find()
+    clock.advance(660)
+    assert holdfast.store.fire_due().count == 1
+    clock.set(START)
+    holdfast.fire_schedule("ten", actor="ann")
+    assert scheduled(app, payload={"to": "b"}).find()
+    assert row(holdfast).next_time == after(1200)
+    clock.set(after(660))
+    assert holdfast.store.fire_due().count == 0
+    clock.set(after(1200))
+    assert holdfast.store.fire_due().count == 1
+    assert row(holdfast).problem is None
+
+
 def test_with_a_key_a_slow_job_is_not_doubled_and_the_firings_tell(app: Make, clock: MovableClock) -> None:
     holdfast = scheduled(app, job_key="only-one")
     holdfast.find()

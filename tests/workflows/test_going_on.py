@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import App, Conflict
 from holdfast.compose import Workflow
-from holdfast.stores.contract import Store
+from holdfast.stores.contract import Done, Store
 from tests.by_hand import WorkerByHand
 from tests.raw_sql import RawSql
 
@@ -151,3 +151,44 @@ def test_an_error_goes_down_a_long_chain_with_few_reads(app: Make, monkeypatch: 
 
     assert [step.state for step in run.refresh().steps.values()] == ["ERROR"] + ["SKIP_BY_ERROR"] * 59
     assert len(reads) < 8
+
+
+def counting(own: App, **options: Any) -> tuple[Workflow, list[tuple[str, int]]]:
+    """`count` says how many parts there are, `aside` goes on beside it; and what the parts were told."""
+    workflow, seen = own.workflow("w", params={"n": 0}, **options), list[tuple[str, int]]()
+    workflow.step(name="count", priority=1)(lambda task: None)
+    workflow.step(name="aside", priority=2)(lambda task: None)
+    workflow.step(name="part", after=["count"], shards=3)(lambda task: seen.append((task.name, task.params["n"])))
+    return workflow, seen
+
+
+EFFECTS = '{"publish":{"n":2},"repartition":{"part":{"kind":"shards","total":2}}}'
+
+
+@pytest.mark.claim("F13", "F16")
+def test_what_a_task_brought_about_after_an_abort_is_there_after_a_retry(app: Make) -> None:
+    own = app()
+    workflow, seen = counting(own)
+    run = workflow.submit("t")
+    worker = WorkerByHand(own.store, ("w.count",), ("workflows",))
+    call = worker.claim_one("workflows")
+    run.abort()
+    assert worker.turn(done=[Done(call, 1.0, None, EFFECTS)], ended_leases=[call.lease]).stale == 0
+    run.retry()
+    own.run_until_idle()
+    assert (run.refresh().state, sorted(seen)) == ("SUCCESS", [("part.shard-0", 2), ("part.shard-1", 2)])
+
+
+@pytest.mark.claim("F9", "F13", "F16")
+def test_a_step_that_an_error_skipped_is_cut_by_a_task_that_ends_later(app: Make) -> None:
+    own = app()
+    workflow, seen = counting(own, fail_fast=True)
+    run = workflow.submit("t")
+    worker = WorkerByHand(own.store, ("w.count",), ("workflows",))
+    call = worker.claim_one("workflows")
+    own.store.abort(next(job.id for job in own.find(job_type="w.aside")), "ann")
+    assert run.refresh().steps["part"].state == "SKIP_BY_ERROR"
+    worker.turn(done=[Done(call, 1.0, None, EFFECTS)], ended_leases=[call.lease])
+    run.retry()
+    own.run_until_idle()
+    assert (run.refresh().state, sorted(seen)) == ("SUCCESS", [("part.shard-0", 2), ("part.shard-1", 2)])

@@ -32,9 +32,8 @@ from holdfast.workflows.plan import Ended, Overview, Plan, Planning, Shape, Step
 from holdfast.workflows.states import STEP_STATES, WORKFLOW_STATES, StepState, WorkflowState
 
 FEW = 50  # steps that are read before it is certain that they are needed
-FEW_READS = (
-    3  # of the next steps that a plan asks for: then it is an error that goes down a long chain, and all are read
-)
+FEW_READS = 3  # of the next steps that a plan asks for; if it asks again, an error goes down a chain, and all are read
+NOT_BEGUN = (StepState.DORMANT, StepState.SKIP_BY_ERROR)
 NO_STEPS: Mapping[str, RunStep] = {}
 
 
@@ -244,9 +243,14 @@ class Running(Runs):
         )
 
     def _count_only(self, head: "RunHead", ends: Sequence[TaskEnd]) -> None:
-        """The run is over; what still ends is only counted."""
-        known = self._steps_named(head.id, {end.step for end in ends})
-        self._put_steps(head.id, known, account([step.counts for step in known.values()], counts_of(ends)))
+        """The run is over; what still ends is only counted, and what it brought about is kept for a retry."""
+        effects = [decode_object(end.effects) for end in ends if end.effects]
+        known = self._steps_named(head.id, {*(end.step for end in ends), *_chosen(effects)})
+        now = {row.name: row for row in account([step.counts for step in known.values()], counts_of(ends))}
+        self._put_steps(head.id, known, (now | _repartitioned(now, effects)).values())
+        told = self._publish(head, effects)
+        if told is not head:
+            self.run("put_published", {name: getattr(told, name) for name in ("id", "published", "publication")})
 
     def _go_on(
         self,
@@ -262,7 +266,7 @@ class Running(Runs):
         """
         effects = [decode_object(end.effects) for end in ends if end.effects]
         known = dict(found)
-        wanted = {*touched, *(name for each in effects for name in each.get("repartition", {}))} - known.keys()
+        wanted = {*touched, *_chosen(effects)} - known.keys()
         if wanted:
             known |= self._steps_named(head.id, wanted)
         may_create, reads = True, 0
@@ -585,11 +589,16 @@ def counts_of(ends: Sequence[TaskEnd]) -> list[Ended]:
     ]
 
 
+def _chosen(effects: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The steps for which tasks chose another partition."""
+    return {name for each in effects for name in each.get("repartition", {})}
+
+
 def _repartitioned(rows: Mapping[str, StepRow], effects: Sequence[Mapping[str, Any]]) -> dict[str, StepRow]:
-    """Steps that still sleep, with the partitions that tasks chose for them (F13)."""
+    """Steps that still sleep, or will again after a retry, with the partitions that tasks chose for them (F13)."""
     found = {}
     for each in effects:
         for name, partition in each.get("repartition", {}).items():
-            if name in rows and rows[name].state is StepState.DORMANT:
+            if name in rows and rows[name].state in NOT_BEGUN:
                 found[name] = structs.replace(rows[name], partition=decode_partition(encode_json(partition)))
     return found

@@ -172,9 +172,11 @@ class Scheduling(Building):
             self.refuse_submission(workflow)
 
     def _fired_params(self, row: RowDict, times: Sequence[datetime], last: Job | None) -> dict[str, Any]:
+        # By hand it may fire at an earlier moment than before, if the clock was set back: what it has fired stays fired.
+        before = [] if row["last_time"] is None else [self._known(row["last_time"])]
         return {
             "name": row["name"],
-            "last_time": self.time(times[-1]) if times else row["last_time"],
+            "last_time": self.time(max([*times[-1:], *before], default=None)),
             "last_job": row["last_job"] if last is None else last.id,
             "count": row["count"] + len(times),
             "now": self.time(self.now()),

@@ -78,6 +78,10 @@ update {run} set state = :state, progress = :progress, phase = :phase, phase_und
   started = :started, failed = :failed, erred = :erred, published = :published, publication = :publication, aborted = :aborted,
   end_time = case when :done then :now end, update_time = :now where id = :id;
 
+-- name: put_published
+-- Of a run that is over: if it is retried, it goes on with that.
+update {run} set published = :published, publication = :publication where id = :id;
+
 -- name: add_publication
 insert into {publication} (run, number, params) values (:run, :number, :params);
 

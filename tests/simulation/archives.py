@@ -1,0 +1,139 @@
+"""The archive in stories: jobs and runs leave while the rest goes on, by themselves or because somebody wants it.
+
+What has left is whole, done, and never changes again (E4, F18). The jobs of a run leave behind it and never before it, and
+none is left behind. A trigger is used once, wherever its run is (F14).
+"""
+
+from typing import Any
+
+from holdfast.errors import Conflict
+from holdfast.stores.contract import Submission
+from holdfast.workflows.definition import Definition
+from tests.invariants import Invariants, Row
+from tests.run_invariants import check_runs
+from tests.simulation.scene import Broken, Scene, unchanged
+from tests.simulation.stages import Stage
+
+YOUNG = 20  # seconds after which some of it leaves
+FEW = 4  # jobs or runs at a time, so that some are left for the next time
+LATER = 2 * 86400.0  # seconds: everything that has ended is old by then, also if the clock was set back
+DONE = ("SUCCESS", "FAILED", "ERROR")
+ACTS = ("archive_jobs", "archive_runs", "follow_runs", "archive_run", "delete_run")
+
+
+class Archives(Scene):
+    """Adds what leaves."""
+
+    def __init__(self, seed: int, stage: Stage) -> None:
+        super().__init__(seed, stage)
+        self.triggers: dict[str, tuple[Definition, int]] = {}  # of runs that were accepted
+        self.deleted: set[int] = set()  # or perhaps, if that was disturbed
+        self.left: dict[int, Row] = {}  # runs and steps in the archive, as they were first seen there
+        self.left_steps: dict[tuple[int, str], Row] = {}
+
+    def submitted(self, wanted: Submission) -> None:
+        run = self.store.submit(wanted).id
+        self.runs.append(run)
+        self.triggers[wanted.trigger] = wanted.definition, run
+
+    def submit_again(self, a: float, b: float) -> None:
+        """With a trigger that was used: it is that run, or nothing if it is gone."""
+        if self.triggers:
+            trigger = list(self.triggers)[int(a * len(self.triggers))]
+            definition, run = self.triggers[trigger]
+            try:
+                found = self.store.submit(Submission(definition=definition, trigger=trigger)).id
+            except Conflict as error:
+                if run not in self.deleted:
+                    raise Broken(f"F14: trigger {trigger} has run {run}, and is refused: {error}") from error
+                return
+            if found != run:
+                raise Broken(f"F14: trigger {trigger} made run {run}, and then {found}")
+
+    def archive(self, a: float, b: float) -> None:
+        self.store.archive(60)
+
+    def archive_jobs(self, a: float, b: float) -> None:
+        self.store.archive(b * YOUNG, 1 + int(a * FEW))
+
+    def archive_runs(self, a: float, b: float) -> None:
+        self.store.archive_runs(b * YOUNG, 1 + int(a * FEW))
+
+    def follow_runs(self, a: float, b: float) -> None:
+        self.store.follow_runs(1 + int(a * FEW))
+
+    def archive_run(self, a: float, b: float) -> None:
+        self.at_a_run(a, DONE[int(b * len(DONE))], lambda run: self.store.archive_run(run, "ann"))
+
+    def delete_run(self, a: float, b: float) -> None:
+        def delete(run: int) -> None:
+            self.deleted.add(run)
+            self.store.delete_run(run, "ann")
+
+        gone = [run for run in self.left if run not in self.deleted]
+        if gone and b < 0.5:
+            self.attempt_to(lambda: delete(gone[int(a * len(gone))]))
+        else:
+            self.at_a_run(a, DONE[int(b * len(DONE))], delete)
+        self.deleted = {run for run in self.deleted if run not in self._there()}
+
+    def _there(self) -> set[int]:
+        return {row["id"] for row in self.sql("select id from {run} union select id from {run_archive}")}
+
+    def archive_inside(self, a: float, b: float) -> None:
+        self.struck(ACTS, a, b)
+
+    # What must hold
+
+    def check_archive(self, invariants: Invariants) -> None:
+        runs = {row["id"]: row for row in self.sql("select * from {run_archive}")}
+        steps = {(row["run"], row["name"]): row for row in self.sql("select * from {step_archive}")}
+        live = {row["id"] for row in invariants.runs}
+        for run in self.runs:
+            if (run in live) + (run in runs) != 1 and run not in self.deleted:
+                raise Broken(f"I1: run {run} was accepted and is {'live and archived' if run in live else 'gone'}")
+        unchanged("F18: run", {run: row for run, row in self.left.items() if run not in self.deleted}, runs)
+        kept = {name: row for name, row in self.left_steps.items() if name[0] not in self.deleted}
+        unchanged("F18: step", kept, steps)
+        self.left, self.left_steps = runs, steps
+        everything = [*invariants.jobs.values(), *invariants.archive.values()]
+        check_runs(runs.values(), steps.values(), everything, True)
+        self._check_jobs(invariants, live, runs)
+
+    def _check_jobs(self, invariants: Invariants, live: set[int], left: dict[int, Row]) -> None:
+        leaving = {row["run"] for row in self.sql("select run from {leaving}")}
+        for job_id, row in invariants.archive.items():
+            if row["state"] != "final":
+                raise Broken(f"E4: job {job_id} was archived and is {row['state']}")
+            if row["run"] in live:
+                raise Broken(f"F18: job {job_id} has left, and its run {row['run']} has not")
+        for job_id, row in invariants.jobs.items():
+            if (
+                row["run"] is not None
+                and row["run"] not in live
+                and (row["state"], row["run"] in leaving)
+                != (
+                    "final",
+                    True,
+                )
+            ):
+                raise Broken(f"F18: job {job_id} ({row['state']}) is left behind by its run {row['run']}")
+        for run, row in left.items():
+            if row["state"] not in DONE:
+                raise Broken(f"F18: run {run} was archived and is {row['state']}")
+
+    def check_leaving(self) -> None:
+        """Much later everything has left but runs that wait for a person, and can be read where it is."""
+        self.clock.advance(LATER)
+        while self.store.archive_runs(0) + self.store.archive(0):
+            pass
+        stay: list[Any] = self.sql(
+            "select id, run from {job} where run is null or not exists (select 1 from {run} where {run}.id = {job}.run)"
+        )
+        stay += self.sql("select id, state from {run} where state = 'SUCCESS'") + self.sql("select * from {leaving}")
+        if stay:
+            raise Broken(f"E4: these do not leave: {stay[:5]}")
+        for job_id in self.accepted[-3:]:
+            job = self.store.get(job_id)
+            if (job.id, job.state, len(self.store.attempts(job_id))) != (job_id, "final", job.attempt):
+                raise Broken(f"E4: job {job_id} reads as {job} in the archive")
