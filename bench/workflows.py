@@ -16,12 +16,14 @@ import psycopg
 from msgspec import Struct
 
 from bench import flows
-from bench.execution import check_marks
-from bench.places import Place, Postgres
+from bench.execution import Run, check_marks
+from bench.places import UNFINISHED, Place, Postgres
 from bench.processes import Stalled, Started, wait_for, workers
+from bench.worker import bench_app
 from holdfast import App
 
 WIDTH, LENGTH, BATCH = 998, 200, 100
+LOT = 500  # jobs that are enqueued at a time beside a worker
 PATIENCE = 900
 
 
@@ -108,6 +110,30 @@ def items(place: Place, count: int) -> Items:
                 return Items(rate, *costs, early, started[0].memory(), most)
         finally:
             look.close()
+
+
+def kept_filled(place: Place, count: int) -> Run:
+    """What a step of items does, by a plain queue: jobs with keys are enqueued in lots while a worker runs those before them, and
+    never more than as many are undone. Whoever enqueues has a process of its own here, which a maker of items has not.
+    """
+    url = place.fresh()
+    with bench_app(url) as app, workers(url, place.folder, count) as started:
+        noop, marks = app.job_types["noop"], started[0].marks
+        assert marks
+        place.settle()
+        look = place.look()
+        cpu, server, began = started[0].cpu(), place.cpu(), time.monotonic()
+        for first in range(0, count, LOT):
+            room = first - flows.MOST_UNDONE + LOT
+            if marks.begun() < room:
+                wait_for(lambda room=room: marks.begun() >= room, PATIENCE, "room for more", started, every=0.001)
+            app.enqueue_many([noop.using(job_key=str(i)).new(i=i) for i in range(first, min(first + LOT, count))])
+        unfinished = UNFINISHED.format(after=0)
+        last = wait_for(lambda: look.one(unfinished) is None, PATIENCE, "every job final", started, every=0.01)
+        look.close()
+        check_marks(started, count)
+        costs = (started[0].cpu() - cpu) / count * 1e6, (place.cpu() - server) / count * 1e6
+        return Run(count / (last - began), *costs, started[0].memory())
 
 
 def note_most_undone(place: Place) -> None:

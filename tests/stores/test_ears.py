@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import App
 from holdfast.stores.contract import News
+from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.watch import FileWatch
 from tests.faults.fleet import until
 
@@ -100,6 +101,20 @@ def test_who_writes_before_we_listen_again_is_heard(
     assert heard == [News.ANYTHING]
     if not ended:
         stranger.execute("rollback")
+
+
+def test_who_cannot_begin_leaves_nobody_deaf(
+    own: App, heard: Heard, stranger: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Connection, "data_version", lambda self: {}["trouble"])
+        with pytest.raises(KeyError, match="trouble"):
+            own.pause("mail")
+    assert not own.store.connection.shared.writing.locked()  # type: ignore[attr-defined]
+    heard.clear()
+    stranger.execute("insert into other values (1)")
+    is_told(heard)
+    own.pause("mail")
 
 
 def test_a_watch_that_is_closed_is_told_nothing(own: App, tmp_path: Path) -> None:

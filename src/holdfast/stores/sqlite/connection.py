@@ -42,6 +42,7 @@ class Connection:
         self._log: Log | None = None
         self._queued = False  # this transaction was let in by the writers of this process
         self._hushed: int | None = None  # since the file had this version for us
+        self.listens_later = False  # who writes calls `listen` when there is time for it
         self.shared = Shared() if self.in_memory else shared_by(path)
         self.database: Any = self._open()  # apsw's own types leave every value open
 
@@ -109,6 +110,9 @@ class Connection:
                     self._hush()
             self.depth += 1
         except BaseException:
+            if self.depth == 0:
+                self._roll_back()
+                self.listen()
             self._let_next()
             self.lock.release()
             raise
@@ -125,31 +129,40 @@ class Connection:
         finally:
             self.depth -= 1
             self._let_next()
-            if self._hushed is not None and self.depth == 0:
-                self._listen()
-            self.lock.release()
+            try:
+                if self.depth == 0 and not self.listens_later:
+                    self.listen()
+            finally:
+                self.lock.release()
 
     def _hush(self) -> None:
         """With the write lock, before the first write."""
+        self._hushed = 0  # which is never one
         for ear in tuple(self.shared.ears):
             ear.hush()
         self._hushed = self.data_version()
 
-    def _listen(self) -> None:
-        """Who wrote before we listened again has either ended, or has the lock."""
+    def listen(self) -> None:
+        """Again. Who wrote before that has either ended, or has the lock."""
         since, self._hushed = self._hushed, None
+        if since is None:
+            return
         for ear in tuple(self.shared.ears):
             ear.listen()
-        if self.busy() or self.data_version() != since:
+        try:
+            missed = self._is_busy() or self.data_version() != since
+        except Exception:
+            missed = True  # it cannot be known
+        if missed:
             self.shared.heard()
 
-    def busy(self) -> bool:
-        """Somebody is writing, or it cannot be known."""
+    def _is_busy(self) -> bool:
+        """Somebody has the write lock."""
         try:
             self.database.execute("begin immediate")
-            self.database.execute("rollback")
-        except apsw.Error:
+        except BUSY:
             return True
+        self.database.execute("rollback")
         return False
 
     def wait_for_writer(self) -> None:

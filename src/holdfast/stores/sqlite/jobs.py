@@ -354,19 +354,22 @@ class SqliteStore(SqlStore):
 
     def _add_and_claim(self, jobs: Sequence[NewJob], taker: Taker, turn: Turn) -> Sequence[Job]:
         claimed: list[Claimed] = []
+        self.connection.listens_later = True  # first comes the job
         try:
             with self.work():
                 added = self.insert(jobs)
                 due = added[0].scheduled_run_time <= self.now()
                 turn, _ = self.heed_breakers(turn, self.now())
                 found = (
-                    self._claim(turn, turn.wants[0], self.words(turn.types), microseconds(self.now())) if due else []
+                    self._claim(turn, turn.wants[0], types_text(turn.types), microseconds(self.now())) if due else []
                 )
                 if [call.id for call in found] == [job.id for job in added]:
                     self._listeners_due = False  # nobody has to look for it
             claimed = found
         finally:
             taker.take(claimed)
+            self.connection.listens_later = False
+            self.connection.listen()
         return added
 
     def add_alike(self, jobs: Sequence[NewJob]) -> list[int]:
