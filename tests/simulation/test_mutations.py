@@ -96,7 +96,9 @@ NOT_PAUSED = "not paused and "
 ALIVE = "and exists (select 1 from {worker} where id = ?5 and gone is null)"
 OPEN = "and (closes_time is null or closes_time > ?3)"
 MUTATIONS = {
-    "a success is settled whatever attempt it belongs to": statement("settle", " and j.attempt = e.value ->> 1", ""),
+    "a success is settled whatever attempt it belongs to": both(
+        statement("settle", " and j.attempt = e.value ->> 1", ""), statement("settle_one", " and attempt = ?3", "")
+    ),
     "another end is stored whatever attempt it belongs to": replaced(
         Changing, "_owns", lambda self, report, row: report.attempt is None or row.situation is Situation.HELD
     ),

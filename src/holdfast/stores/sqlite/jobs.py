@@ -307,7 +307,7 @@ class SqliteStore(SqlStore):
             turn = taker.offer(jobs[0].queue)
             if turn is not None:
                 return self._add_and_claim(jobs, taker, turn)
-        if is_plain(jobs[0]) and not self.connection.shared.ears:
+        if is_plain(jobs[0]) and jobs[0].queue in self._ones and not self.connection.shared.ears:
             one = self._add_one(jobs[0], self.connection.write_once)
             if one is not None:
                 if self._listeners_due:
@@ -318,9 +318,9 @@ class SqliteStore(SqlStore):
     def _know_one(self, queue: str) -> None:
         """A view of this connection that takes new jobs of the queue, so that an enqueue is one statement.
 
-        Not inside a transaction, with which it would be rolled back.
+        Not inside a transaction, with which it would be rolled back. In memory a commit costs nothing, and more statements do not matter.
         """
-        if queue in self._ones:
+        if queue in self._ones or self.connection.in_memory:
             return
         table, names = self.table_named(queue), {"one": queryfile.quoted(f"{self.instance}__one_{queue}")}
         names["queue_name"] = f"'{queue}'"
