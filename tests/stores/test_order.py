@@ -135,31 +135,46 @@ def test_with_room_for_everything_everything_starts(store: Store) -> None:
     assert {call.id for call in WorkerByHand(store).claim(100)} == ids
 
 
-def test_a_lone_enqueue_heeds_an_order_that_others_have_changed(
-    store: Store, instance: str, clock: MovableClock
+@pytest.mark.parametrize("count", [1, 3, 150])
+def test_an_enqueue_heeds_an_order_that_others_have_changed(
+    store: Store, instance: str, clock: MovableClock, count: int
 ) -> None:
     """Whoever enqueues one job after the other has looked at the queue long ago."""
     first = add(store, priority=5)
     other = store.another(5)
     other.register([QueueDeclared("mail", f"{instance}_mail", "schedule", 0.0)], [])
     clock.advance(1)
-    second = add(store, priority=1)
+    second = store.add([NewJob("mail", "send", "{}", priority=1)] * count)
     clock.advance(1)
-    third = add(store, priority=0)
+    third = store.add([NewJob("mail", "send", "{}", priority=0)] * count)
 
     worker = WorkerByHand(other)
-    assert [call.id for call in worker.claim(3)] == [first.id, second.id, third.id]
+    wanted = [first.id, *(job.id for job in (*second, *third))]
+    assert [call.id for call in worker.claim(2 * count + 1)] == wanted
     other.close()
 
 
-@pytest.mark.claim("W3")
-def test_a_lone_enqueue_heeds_a_limit_that_others_have_set(store: Store, clock: MovableClock) -> None:
+@pytest.mark.claim("W3", "Q6")
+@pytest.mark.parametrize("count", [1, 3])
+def test_an_enqueue_heeds_a_limit_that_others_have_set(store: Store, count: int) -> None:
     add(store, throttle_factor=2)
     other = store.another(5)
     other.limit("mail", 1, "tests")
 
     with pytest.raises(Invalid, match="above the queue's throttle_limit"):
-        add(store, throttle_factor=2)
+        store.add([NewJob("mail", "send", "{}", throttle_factor=2)] * count)
 
-    assert add(store, throttle_factor=1).state == "initial"
+    assert len(store.add([NewJob("mail", "send", "{}")] * count)) == count
+    assert sum(store.counts()["mail"].values()) == 1 + count
     other.close()
+
+
+@pytest.mark.claim("Q6")
+@pytest.mark.parametrize("count", [2, 20, 100, 101, 250])
+def test_jobs_that_differ_by_their_payloads_come_back_in_the_order_they_were_given(store: Store, count: int) -> None:
+    payloads = [f'{{"n":{number},"text":"\\\\ \\" \\n {{}} , é"}}' for number in range(count)]
+    jobs = store.add([NewJob("mail", "send", payload) for payload in payloads])
+
+    assert [job.id for job in jobs] == sorted(job.id for job in jobs)
+    assert [job.payload["n"] for job in jobs] == list(range(count))
+    assert [store.get(job.id).payload for job in jobs] == [job.payload for job in jobs]

@@ -292,24 +292,29 @@ class _Adding:
         self.error: BaseException | None = None
         self.leads = False
         self._settled = False
-        self._woken = threading.Event()
+        self._news = threading.Lock()  # had until there is some: a bare lock wakes its thread sooner than an event
+        self._news.acquire()
 
     def wait(self) -> bool:
         """Until it is stored, or until it has to lead (True)."""
-        self._woken.wait()
+        self._news.acquire()
         return self.leads
 
     def lead(self) -> None:
         self.leads = True
-        self._woken.set()
+        self._wake()
 
     def finish(self, added: Sequence[Job]) -> None:
         self.added, self._settled = added, True
-        self._woken.set()
+        self._wake()
 
     def fail(self, error: BaseException) -> None:
         self.error, self._settled = error, True
-        self._woken.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._news.locked():
+            self._news.release()
 
     def fail_if_forgotten(self) -> None:
         """The caller who led was interrupted."""

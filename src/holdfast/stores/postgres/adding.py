@@ -22,6 +22,7 @@ from holdfast.stores.postgres.wire import Answer
 from holdfast.stores.statements import ALIKE, FIRST_OPTION, decode_any, encode_json
 
 TELL_EVERY = 0.005  # seconds between notifications of a queue by one process: NOTIFY makes commits wait for each other
+FEW = 100  # jobs that go by one statement if they are alike; more go sooner by COPY
 KEY_TRIES = 100  # how often a key that comes and goes is asked for
 
 
@@ -33,13 +34,20 @@ class PostgresAdding(PostgresInstance):
         self._told: dict[str, float] = {}  # when a lone enqueue last told of a queue
 
     def add_batch(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
-        unkeyed = len(jobs) == 1 and self.queue_row(jobs[0].queue).throttler is None
-        if unkeyed and self.connection.depth == 0 and is_plain(jobs[0]):
-            return [self._add_one(jobs[0])]
+        if self.connection.depth == 0 and len(jobs) <= FEW and self._are_plain(jobs):
+            return self._add_at_once(jobs)
         return super().add_batch(jobs)
 
-    def _add_one(self, new: NewJob) -> Job:
-        told_at = monotonic()
+    def _are_plain(self, jobs: Sequence[NewJob]) -> bool:
+        """Due now, without keys, and different by their payloads only."""
+        first = jobs[0]
+        if not is_plain(first) or self.queue_row(first.queue).throttler is not None:
+            return False
+        return len(jobs) == 1 or all(structs.replace(new, payload=first.payload) == first for new in jobs)
+
+    def _add_at_once(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
+        """By one statement."""
+        new, told_at = jobs[0], monotonic()
         tell = told_at - self._told.get(new.queue, 0.0) >= TELL_EVERY  # leading edge; workers look again after it
         params = {
             "queue": new.queue,
@@ -52,32 +60,36 @@ class PostgresAdding(PostgresInstance):
             "retries": new.retries,
             "timeout_named": new.timeout_named,
             "retries_named": new.retries_named,
-            "payload": new.payload,
             "tell": tell,
             "channel": self.channel,
             "now": self.given_now(),
         }
+        if len(jobs) == 1:
+            name, params["payload"] = "add_one", new.payload
+        else:
+            name, params["payloads"] = "add_few", words_literal([each.payload for each in jobs])
         with self.lone():
             try:
-                stored = self._alone("add_one", params, new.queue).fetchone()
+                stored = self._alone(name, params, new.queue).fetchall()
             except LOST as error:
                 self.connection.lost(error)
                 raise Unavailable(
                     f"PostgreSQL was lost while a job was being stored ({one_line(error)}): it may or may not be there. "
                     "A job enqueued with a job_key can safely be enqueued again."
                 ) from error
-        if stored is None:
-            return self._add_one_otherwise(new)
+        if not stored:
+            return self._add_otherwise(jobs)
         if tell:
             self._told[new.queue] = told_at
-        now = stored[1].astimezone(UTC)
-        return self.job_added(new, stored[0], now, now)
+        now = stored[0][1].astimezone(UTC)
+        ids = sorted(row[0] for row in stored)  # they were given in the order of the payloads
+        return [self.job_added(each, job_id, now, now) for each, job_id in zip(jobs, ids, strict=True)]
 
-    def _add_one_otherwise(self, new: NewJob) -> Job:
+    def _add_otherwise(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
         """The queue is not as it was when we last looked."""
         self.queues()
-        throttle.check_factor(new.throttle_factor, self.queue_row(new.queue).throttle_limit)
-        return super().add_batch([new])[0]
+        throttle.check_factor(jobs[0].throttle_factor, self.queue_row(jobs[0].queue).throttle_limit)
+        return super().add_batch(jobs)
 
     def _alone(self, name: str, params: Mapping[str, Any], queue: str) -> Answer:
         """One statement that is often asked, with little ado."""

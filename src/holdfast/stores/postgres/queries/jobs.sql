@@ -17,6 +17,25 @@ with new as (
   from new)
 select id, create_time, case when :tell then pg_notify(:channel, :queue)::text end from new;
 
+-- name: add_few
+-- The same for a few that differ by their payloads only: callers who came together. Ids are given in their order.
+with new as (
+  insert into {queue_table} (queue, job_type, create_time, retry_of, priority, throttle_factor, timeout, retries, timeout_named, retries_named,
+    payload, scheduled_run_time, update_time)
+  select :queue, :job_type, t.now, :retry_of, :priority, :throttle_factor, :timeout, :retries, :timeout_named, :retries_named,
+    p.payload, t.now, t.now
+  from (select coalesce(:now::timestamptz, statement_timestamp()) as now) t, {queue} q, unnest(:payloads::text[]) p(payload)
+  where q.name = :queue and q.claim_order = :claim_order
+    and (coalesce(q.set_limit, q.declared_limit) < 1 or :throttle_factor <= coalesce(q.set_limit, q.declared_limit))
+  returning id, create_time),
+ line as (
+  insert into {ready} (queue, major, minor, id, job_type, throttle_factor, ready_time)
+  select :queue, case :claim_order when 'priority' then :priority else extract(epoch from create_time)::float8 end,
+    case :claim_order when 'priority' then extract(epoch from create_time)::float8 else :priority end, id, :job_type, :throttle_factor, create_time
+  from new),
+ told as (select case when :tell then pg_notify(:channel, :queue)::text end from new limit 1)
+select id, create_time, (select count(*) from told) from new;
+
 -- name: open_savepoint
 -- So that an enqueue inside a transaction is undone as a whole when it fails, and the transaction goes on.
 savepoint holdfast;
