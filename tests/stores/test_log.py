@@ -150,3 +150,28 @@ def test_a_log_with_room_in_it_is_read_whole_by_any_sqlite(path: Path, tmp_path:
 
     with declared(copy) as again:
         assert again.run_until_idle() == 70
+
+
+def test_a_file_that_is_given_by_a_link_is_the_file(tmp_path: Path) -> None:
+    """SQLite has its log beside the file, not beside the link."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    with declared(folder / "real.db") as app:
+        ids = enqueue(app, 1)
+    link = tmp_path / "link.db"
+    link.symlink_to(folder / "real.db")
+    with declared(link) as app, app.worker():
+        ids += enqueue(app, 2)
+        for job_id in ids:
+            app.get(job_id).wait(30)
+    assert not (tmp_path / "link.db-wal").exists()
+
+
+def test_a_program_may_go_to_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with declared(Path("jobs.db")) as app:
+        enqueue(app, 1)
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        enqueue(app, 1)
+        assert len(app.find()) == 2

@@ -143,3 +143,21 @@ def test_a_connection_that_is_lost_while_it_is_asked_is_closed(connection: Conne
         connection.wire.ask("select pg_terminate_backend(pg_backend_pid())", {})
     assert connection.database is not database
     assert sum_of(connection.wire, 3, 4) == 7
+
+
+def test_a_statement_that_the_server_has_forgotten_is_prepared_again(connection: Connection) -> None:
+    """As behind a pooler that takes its session for another one's."""
+    question = "select %(n)s::int"
+    assert connection.wire.ask(question, {"n": 1}).fetchall() == [(1,)]
+    connection.database.pgconn.exec_(b"deallocate all")  # psycopg does not know of it
+    with pytest.raises(psycopg.errors.InvalidSqlStatementName):
+        connection.wire.ask(question, {"n": 2})
+    assert connection.wire.ask(question, {"n": 3}).fetchall() == [(3,)]
+
+
+def test_what_could_not_be_asked_does_not_go_out_later(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Wire, "_send_collected", lambda _: {}["trouble"])
+        with pytest.raises(KeyError, match="trouble"):
+            connection.wire.ask("select 1 / 0", {})
+    assert sum_of(connection.wire, 3, 4) == 7

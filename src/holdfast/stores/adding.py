@@ -24,6 +24,8 @@ from holdfast.stores.contract import (
 )
 from holdfast.stores.statements import decode_any, encode_json
 
+OFTEN = 0.25  # seconds after which a caller looks whether anybody stores what it handed in
+
 
 class Adding(Changing):
     """Adds the verbs that make jobs."""
@@ -39,15 +41,33 @@ class Adding(Changing):
         """Store new jobs, all or none. Callers that come at the same time share one commit."""
         if connection is not None:
             return self.add_within(jobs, connection)
-        with self._adding_lock:
-            entry = _Adding(jobs) if self._led else None
-            self._led = True
-            if entry is not None:
-                self._adding.append(entry)
-        if entry is None:
-            return self._add_first(jobs)
+        entry, leads = None, False
         try:
-            if entry.wait():
+            with self._adding_lock:
+                if self._led:
+                    entry = _Adding(jobs)
+                    self._adding.append(entry)
+                else:
+                    leads = self._led = True  # in this order: whoever is interrupted in between passes it on
+            if leads:
+                with self.lock:
+                    return self.add_batch(jobs)
+        finally:
+            if leads:
+                self._pass_on()
+        assert entry is not None
+        return self._added_by_another(entry)
+
+    def _added_by_another(self, entry: "_Adding") -> Sequence[Job]:
+        """Who came first stores what has come meanwhile."""
+        try:
+            while not entry.wait(OFTEN):  # who led may have been interrupted
+                if self.lock.acquire(blocking=False):
+                    try:
+                        self._lead()
+                    finally:
+                        self.lock.release()
+            if entry.leads:
                 self._lead()
         except BaseException:
             self._withdraw(entry)
@@ -55,14 +75,6 @@ class Adding(Changing):
         if entry.error is not None:
             raise entry.error
         return entry.added
-
-    def _add_first(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
-        """Nobody else is storing."""
-        try:
-            with self.lock:
-                return self.add_batch(jobs)
-        finally:
-            self._pass_on()
 
     def _withdraw(self, entry: "_Adding") -> None:
         """Its caller was interrupted: nobody may wait to be led by it."""
@@ -87,10 +99,11 @@ class Adding(Changing):
 
     def _add_together(self) -> None:
         """Everything that callers have handed in so far, in one transaction; one by one if that fails."""
-        with self._adding_lock:
-            entries = list(self._adding)
-            self._adding.clear()
+        entries: list[_Adding] = []
         try:
+            with self._adding_lock:
+                entries.extend(self._adding)
+                self._adding.clear()
             if len(entries) > 1 and self._added_at_once(entries):
                 return
             for entry in entries:
@@ -295,10 +308,9 @@ class _Adding:
         self._news = threading.Lock()  # had until there is some: a bare lock wakes its thread sooner than an event
         self._news.acquire()
 
-    def wait(self) -> bool:
-        """Until it is stored, or until it has to lead (True)."""
-        self._news.acquire()
-        return self.leads
+    def wait(self, seconds: float) -> bool:
+        """Until it is stored, or has to lead; False if neither has come."""
+        return self._news.acquire(timeout=seconds)
 
     def lead(self) -> None:
         self.leads = True

@@ -105,26 +105,28 @@ class Wire:
 
     def ask(self, text: str, params: Mapping[str, Any]) -> Reply:
         """One statement that is a transaction by itself, and its answer; without a pipeline, which would cost as much again."""
-        reply, each = self.send(text, params), self._collected.pop()
+        each = self._dumped(text, params)
         try:
-            if self._database.prepare_threshold is None or (each.text, each.types) not in self._prepared:
-                self._collected.append(each)
+            name = self._prepared.get((each.text, each.types))
+            if name is None:
+                self._collected = [each]
                 self._send_collected()
                 error = self._end()
             else:
-                name = self._prepared[each.text, each.types]
                 self._pgconn.send_query_prepared(name, each.values, each.formats, Format.BINARY)
-                self._unread, self._error = deque([reply]), None
+                self._unread, self._error = deque([each.reply]), None
                 self._read_one()
-                error = self._error
                 while self._pgconn.get_result() is not None:
                     pass
+                error = self._error
         except BaseException:
+            self._collected = []
             self._database.close()  # nobody knows what would come next on it
             raise
         if error is not None:
+            self.forget()  # perhaps it is not prepared any more
             raise error
-        return reply
+        return each.reply
 
     def send_off(self) -> None:
         """What was collected goes out now, and the server begins with it. The rest of the pipeline may come later."""
@@ -157,13 +159,16 @@ class Wire:
             raise
 
     def send(self, text: str, params: Mapping[str, Any] | None = None) -> Reply:
+        each = self._dumped(text, params)
+        self._collected.append(each)
+        return each.reply
+
+    def _dumped(self, text: str, params: Mapping[str, Any] | None) -> Collected:
         statement = numbered(text)
         values = [params[name] for name in statement.names] if params else ()
         dumped = self._dumper.dump_sequence(values, [PyFormat.AUTO] * len(values))
         types, formats = self._dumper.types or (), self._dumper.formats or ()
-        reply = Reply(self._loader)
-        self._collected.append(Collected(statement.text, dumped, types, formats, reply))
-        return reply
+        return Collected(statement.text, dumped, types, formats, Reply(self._loader))
 
     def _send_collected(self) -> None:
         if not self._pgconn.pipeline_status:

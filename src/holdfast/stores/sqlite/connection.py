@@ -40,11 +40,16 @@ class Connection:
         self.broken: str | None = None
         self._closing = False
         self._log: Log | None = None
-        self._queued = False  # this transaction was let in by the writers of this process
         self._hushed: int | None = None  # since the file had this version for us
         self.listens_later = False  # who writes calls `listen` when there is time for it
         self.shared = Shared() if self.in_memory else shared_by(path)
         self.database: Any = self._open()  # apsw's own types leave every value open
+
+    @property
+    def log_path(self) -> str:
+        """Where SQLite has it: beside the file itself, not beside a link to it."""
+        found: str = self.database.filename_wal
+        return found
 
     @property
     def in_memory(self) -> bool:
@@ -64,7 +69,7 @@ class Connection:
             raise self.unavailable(error) from error
         if not self.in_memory:
             try:
-                self._log = Log(self.path + "-wal")
+                self._log = Log(database.filename_wal)
             except OSError as error:
                 database.close()
                 raise Unavailable(f"The write-ahead log of {self.path} cannot be found: {error}. Try again.") from error
@@ -90,50 +95,45 @@ class Connection:
     @contextmanager
     def transaction(self, write: bool) -> Iterator[None]:
         """One transaction; inside another one, a part of it."""
-        self.enter(write)
-        try:
-            yield
-        except BaseException:
-            self.leave(write, failed=True)
-            raise
-        self.leave(write)
-
-    def enter(self, write: bool) -> None:
-        """What `transaction` begins with, for those who make thousands a second: each needs one `leave`."""
-        self.lock.acquire()
-        try:
-            if self.depth == 0:
-                # To be let go of by the one before is quicker than to try again.
-                self._queued = write and not self.in_memory and self.shared.writing.acquire(timeout=QUEUE_FOR)
+        with self.lock:
+            if self.depth:
+                self.depth += 1
+                try:
+                    yield
+                finally:
+                    self.depth -= 1
+                return
+            queued = False
+            try:
+                queued = write and self._queue()
                 self._begin(write)
+                self.depth = 1
                 if write and self.shared.ears:
                     self._hush()
-            self.depth += 1
-        except BaseException:
-            if self.depth == 0:
-                self._roll_back()
-                self.listen()
-            self._let_next()
-            self.lock.release()
-            raise
-
-    def leave(self, write: bool, failed: bool = False) -> None:
-        """The end of what `enter` began."""
-        try:
-            if self.depth > 1:
-                return
-            if failed:
-                self._roll_back()
-            else:
+                yield
                 self._commit(write)
-        finally:
-            self.depth -= 1
-            self._let_next()
-            try:
-                if self.depth == 0 and not self.listens_later:
-                    self.listen()
             finally:
-                self.lock.release()
+                self.depth = 0
+                self._roll_back()
+                if queued:
+                    self._let_next()
+                if not self.listens_later:
+                    self.listen()
+
+    def _queue(self) -> bool:
+        """Behind others of this process who write: to be let go of is quicker than to try again."""
+        if self.in_memory:
+            return False
+        if self.shared.writing.acquire(timeout=QUEUE_FOR):
+            self.shared.writer = self
+            return True
+        if self.shared.writer is None or self.shared.writer.depth == 0:
+            self._let_next()  # whoever had it was interrupted before it could
+        return False
+
+    def _let_next(self) -> None:
+        with contextlib.suppress(RuntimeError):  # somebody thought that we were interrupted
+            self.shared.writing.release()
 
     def _hush(self) -> None:
         """With the write lock, before the first write."""
@@ -160,17 +160,20 @@ class Connection:
         """Somebody has the write lock."""
         try:
             self.database.execute("begin immediate")
+            return False
         except BUSY:
             return True
-        self.database.execute("rollback")
-        return False
+        finally:
+            self._roll_back()
 
     def wait_for_writer(self) -> None:
         """Until what was being written is committed."""
         with self.lock:
             if self.depth == 0:
-                self._begin(write=True)
-                self._roll_back()
+                try:
+                    self._begin(write=True)
+                finally:
+                    self._roll_back()
 
     def data_version(self) -> int:
         """Another one than before if somebody else has committed since."""
@@ -182,18 +185,15 @@ class Connection:
         with self.lock:
             if self.broken:
                 raise Unavailable(self.broken)
-            self._queued = not self.in_memory and self.shared.writing.acquire(timeout=QUEUE_FOR)
+            queued = False
             try:
+                queued = self._queue()
                 found: list[tuple[Any, ...]] = self.patiently(statement, values).fetchall()
             finally:
-                self._let_next()
+                if queued:
+                    self._let_next()
             self._trust_log()
         return found
-
-    def _let_next(self) -> None:
-        if self._queued and self.depth == 0:
-            self._queued = False
-            self.shared.writing.release()
 
     def _begin(self, write: bool) -> None:
         if self.broken:

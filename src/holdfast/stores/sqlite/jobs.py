@@ -26,7 +26,6 @@ from holdfast.stores.adding import is_plain
 from holdfast.stores.breaking import sooner
 from holdfast.stores.contract import Claimed, Done, NewJob, News, QueueDeclared, Taker, Turn, TurnAnswer, Want, Watch
 from holdfast.stores.migrate import Migrations, moved, refuse_arriving
-from holdfast.stores.running import Expected
 from holdfast.stores.sql import SqlStore
 from holdfast.stores.sqlite.connection import Connection, explained
 from holdfast.stores.sqlite.lent import Lent
@@ -71,8 +70,6 @@ class SqliteStore(SqlStore):
         self._queues_version = 0
         self._ones: dict[str, str] = {}  # by queue: the statement that adds one job
         self._columns: dict[tuple[str, str], tuple[str, ...]] = {}  # by statement and queue: the names of what it gives
-        self._foreseen: Foreseen | None = None  # what the end of a lone task is going to find, if nobody writes before
-        self._ahead: Foreseen | None = None  # the same during the turn in which it ends
         self._cursor = self.connection.database.cursor()
 
     def another(self, patience: float | None = None) -> "SqliteStore":
@@ -226,8 +223,17 @@ class SqliteStore(SqlStore):
         changed: int = self.connection.database.changes()  # without what triggers changed
         return changed
 
-    def work(self, write: bool = True) -> "Work":
-        return Work(self, write)
+    @contextmanager
+    def work(self, write: bool = True) -> Iterator[None]:
+        with self.connection.lock:
+            outermost = self.connection.depth == 0
+            try:
+                with self.connection.transaction(write):
+                    yield
+            except apsw.Error as error:
+                raise self.sorry(error) from error
+        if outermost and self._listeners_due:
+            self.tell_listeners()
 
     def tell_listeners(self) -> None:
         """What was announced in the transaction that has just been committed."""
@@ -262,7 +268,7 @@ class SqliteStore(SqlStore):
     def watch(self, wake: Callable[[News], None]) -> Watch:
         if self.connection.in_memory:
             return MemoryWatch(self.connection.shared, wake, self.listeners)
-        return FileWatch(self.path, wake, self.connection.shared, self.listeners)
+        return FileWatch(self.connection.log_path, wake, self.connection.shared, self.listeners)
 
     def files(self) -> tuple[str, ...]:
         path = os.path.abspath(self.path)
@@ -572,33 +578,6 @@ class SqliteStore(SqlStore):
             self._cursor.execute(self.text("add_ended"), (stamp, queue, self.pack([end[0] for end in ends])))
         return stale
 
-    # What follows from the end of a lone task is foreseen
-
-    looks_ahead = True
-
-    def exchange_with_tasks(self, turn: Turn, tasks: Sequence[Done]) -> TurnAnswer:
-        self._ahead = self._foreseen  # before this transaction makes it void
-        return super().exchange_with_tasks(turn, tasks)
-
-    def expect(self, job_id: int, expected: Expected) -> None:
-        if not self.connection.in_memory:  # there all share a connection, and do not hear of each other
-            self._foreseen = Foreseen(job_id, self.connection.data_version(), expected)
-
-    def expected(self, done: Sequence[Done], rest: Turn) -> Expected | None:
-        """What was foreseen is certain if nobody else has written anything since, and we have not either."""
-        ahead = self._ahead
-        if ahead is None or len(done) > 1 or done[0].call.id != ahead.job or done[0].effects or self.adaptive:
-            return None
-        return ahead.expected if self.connection.data_version() == ahead.version else None
-
-    def settle_ahead(self, by_queue: Mapping[str, Sequence[Done]], expected: Expected) -> None:
-        for queue, done in by_queue.items():
-            if self._settle(done, microseconds(self.now())):
-                raise RuntimeError(f"job {done[0].call.id} of queue `{queue}` has ended although nobody wrote")
-
-    def forget_foreseen(self) -> None:
-        self._foreseen = None
-
     def settle_and_look(
         self, by_queue: Mapping[str, Sequence[Done]], looks: Sequence[tuple[str, Mapping[str, Any]]], rest: Turn
     ) -> tuple[set[int], list[list[dict[str, Any]]]]:
@@ -724,39 +703,6 @@ class SqliteStore(SqlStore):
         values = (queue, turn.worker, turn.pump, factor, None, ids)
         lease: int = self.connection.database.execute(self.text("add_lease"), values).fetchall()[0][0]
         return lease
-
-
-class Work:
-    """`with store.work():` one transaction. A class, because every enqueue and every turn goes through it."""
-
-    __slots__ = ("_store", "_write")
-
-    def __init__(self, store: SqliteStore, write: bool) -> None:
-        self._store = store
-        self._write = write
-
-    def __enter__(self) -> None:
-        connection = self._store.connection
-        connection.enter(self._write)
-        if self._write and connection.depth == 1:
-            self._store.forget_foreseen()
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        store = self._store
-        outermost = store.connection.depth == 1
-        store.connection.leave(self._write, failed=error is not None)
-        if isinstance(error, apsw.Error):
-            raise store.sorry(error) from error
-        if error is None and outermost and store._listeners_due:
-            store.tell_listeners()
-
-
-class Foreseen(Struct, frozen=True):
-    """What the end of a job is going to find, as long as the file has this version for our connection."""
-
-    job: int
-    version: int
-    expected: Expected
 
 
 class Frame(Struct, frozen=True):

@@ -23,11 +23,11 @@ TOGETHER = 0.002  # seconds after a call in which further writes are taken toget
 class FileWatch:
     """Tells `wake` after somebody wrote to the WAL: others by what the system says, stores of this process by themselves."""
 
-    def __init__(self, path: str, wake: Callable[[News], None], shared: Shared, family: Any) -> None:
-        self._path = path
+    def __init__(self, log: str, wake: Callable[[News], None], shared: Shared, family: Any) -> None:
+        self._log = log
         self._wake = wake
         self._stop_reader, self._stop_writer = os.pipe()
-        self._folder = os.fsencode(os.path.dirname(os.path.abspath(path)))
+        self._folder = os.fsencode(os.path.dirname(log))
         self._inotify = _inotify(self._folder)
         self._lock = threading.Lock()  # who has it may use the descriptor
         self._watcher = Watcher(wake, family)
@@ -67,20 +67,23 @@ class FileWatch:
             self._run_poll()
 
     def _run_inotify(self) -> None:
-        wanted = (os.path.basename(self._path) + "-wal").encode()
-        while True:
-            readable, _, _ = select.select([self._inotify, self._stop_reader], [], [])
-            if self._stop_reader in readable:
-                return
+        wanted = os.fsencode(os.path.basename(self._log))
+        both, stop = select.poll(), select.poll()  # not `select`, which takes no descriptor above 1023
+        both.register(self._inotify, select.POLLIN)
+        for poll in (both, stop):
+            poll.register(self._stop_reader, select.POLLIN)
+        while self._stop_reader not in dict(both.poll()):
             if wanted in _names(os.read(self._inotify, 65536)):
                 self._wake(News.ANYTHING)
-                select.select([self._stop_reader], [], [], TOGETHER)
+                stop.poll(TOGETHER * 1000)
 
     def _run_poll(self) -> None:
         seen = None
-        while not select.select([self._stop_reader], [], [], POLL)[0]:
+        stop = select.poll()
+        stop.register(self._stop_reader, select.POLLIN)
+        while not stop.poll(POLL * 1000):
             with contextlib.suppress(OSError):
-                status = os.stat(self._path + "-wal")
+                status = os.stat(self._log)
                 now = status.st_size, status.st_mtime_ns
                 if seen is not None and now != seen:
                     self._wake(News.ANYTHING)
