@@ -183,8 +183,7 @@ class Connection:
     def write_once(self, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """One statement that is a transaction by itself, and what it returns."""
         with self.lock:
-            if self.broken:
-                raise Unavailable(self.broken)
+            self._refuse_broken()
             queued = False
             try:
                 queued = self._queue()
@@ -195,9 +194,14 @@ class Connection:
             self._trust_log()
         return found
 
-    def _begin(self, write: bool) -> None:
+    def _refuse_broken(self) -> None:
+        """Before a transaction. One that is open by now was interrupted before it could be rolled back."""
+        self._roll_back()
         if self.broken:
             raise Unavailable(self.broken)
+
+    def _begin(self, write: bool) -> None:
+        self._refuse_broken()
         try:
             self.patiently("begin immediate" if write else "begin")
         except apsw.Error as error:
