@@ -17,6 +17,7 @@ from tests.faults.bad_disk import bad_disk
 from tests.faults.fleet import make_app, until, worker
 from tests.faults.results import Fault, sizes
 from tests.raw_sql import RawSql
+from tests.sqlite_log import end_of_log
 
 pytestmark = [pytest.mark.fault(6), pytest.mark.claim("R1", "C7")]
 NAME = "fleet"
@@ -177,12 +178,6 @@ def test_whatever_a_power_cut_leaves_of_the_log_holds_all_that_was_acknowledged(
                 again.find(limit=1)
         fault.check(f"sqlite:///{there}", NAME, accepted)
     fault.measured(log_bytes=len(written))
-
-
-def end_of_log(path: Path) -> int:
-    """Behind its last frame; the file is longer. The index of the log knows how many there are."""
-    frames = int.from_bytes(Path(f"{path}-shm").read_bytes()[16:20], sys.byteorder)
-    return 32 + frames * (24 + 4096)
 
 
 @pytest.mark.parametrize("backups", sizes(1, 12))

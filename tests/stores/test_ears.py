@@ -117,6 +117,17 @@ def test_who_cannot_begin_leaves_nobody_deaf(
     own.pause("mail")
 
 
+def test_who_was_interrupted_before_it_listened_hears_of_it_after_its_next_write(
+    own: App, heard: Heard, stranger: apsw.Connection
+) -> None:
+    with own.store.work(listens=False):  # type: ignore[attr-defined]
+        pass
+    stranger.execute("insert into other values (1)")
+    assert heard == []
+    own.job_types["send"].enqueue()
+    assert News.ANYTHING in heard
+
+
 def test_a_watch_that_is_closed_is_told_nothing(own: App, tmp_path: Path) -> None:
     found = Heard()
     store = own.store.another(5)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast import App
+from holdfast.stores.sqlite.connection import Connection
 from tests.raw_sql import RawSql
 
 pytestmark = pytest.mark.claim("R1")
@@ -88,3 +89,21 @@ def test_whoever_is_interrupted_while_it_enqueues_can_go_on(own: App, url: str, 
     stored = {row["id"] for row in sql("select id from {job}")}
     sql.close()
     assert set(accepted) <= stored, "what was acknowledged is not there"
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_what_an_enqueue_needs_is_made_again_if_its_making_was_interrupted(
+    own: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Connection.patiently
+
+    def interrupted(self: Connection, statement: str, values: tuple[Any, ...] = ()) -> Any:
+        if "create temp trigger" in statement:
+            raise Interrupted
+        return made(self, statement, values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Connection, "patiently", interrupted)
+        with pytest.raises(Interrupted):
+            own.job_types["send"].enqueue(n=1)
+    assert own.job_types["send"].enqueue(n=2).refresh().state == "initial"

@@ -12,6 +12,7 @@ import pytest
 from holdfast import App
 from holdfast.stores.sqlite import log as logs
 from holdfast.stores.sqlite.log import LARGEST, ROOM, Log, Stat, Statx, look_at
+from tests.sqlite_log import end_of_log
 
 
 @pytest.fixture
@@ -38,12 +39,6 @@ def declared(path: Path) -> App:
     def send(to: str) -> None: ...
 
     return app
-
-
-def end_of(path: Path) -> int:
-    """Behind the last frame, as the index of the log has it."""
-    frames = int.from_bytes(Path(f"{path}-shm").read_bytes()[16:20], "little")
-    return 32 + frames * (24 + 4096)
 
 
 @pytest.mark.parametrize("quick", [Stat, Statx])
@@ -131,7 +126,7 @@ def test_commits_do_not_make_the_log_longer_but_for_room(path: Path) -> None:
         grown = [after - before for before, after in pairwise(sizes) if after != before]
 
         assert 0 < len(grown) <= 24, "of 600 pages, with room for 63 at a time"
-        assert end_of(path) < sizes[-1]
+        assert end_of_log(path) < sizes[-1]
 
 
 @pytest.mark.claim("R1")
@@ -139,7 +134,7 @@ def test_a_log_with_room_in_it_is_read_whole_by_any_sqlite(path: Path, tmp_path:
     """As after a crash: the log is all that has the jobs, and nobody has the index of it."""
     with declared(path) as app:
         ids = enqueue(app, 70)
-        assert Path(f"{path}-wal").stat().st_size > end_of(path)
+        assert Path(f"{path}-wal").stat().st_size > end_of_log(path)
         for name in ("jobs.db", "jobs.db-wal"):
             shutil.copyfile(path.with_name(name), tmp_path / f"copy-{name}")
     copy = tmp_path / "copy-jobs.db"

@@ -140,7 +140,7 @@ class Statements(ABC):
         """Where a worker keeps a locked file while it lives; None where that tells nothing."""
         return None
 
-    hears_itself = False  # what it writes comes to its own watch as well
+    hears_itself = False  # what it writes may come to its own watch as well
 
     def changed(self, waited: bool = False) -> bool:
         """False only if it is certain that nobody else wrote since the last time it was asked.

@@ -41,7 +41,6 @@ class Connection:
         self._closing = False
         self._log: Log | None = None
         self._hushed: int | None = None  # since the file had this version for us
-        self.listens_later = False  # who writes calls `listen` when there is time for it
         self.shared = Shared() if self.in_memory else shared_by(path)
         self.database: Any = self._open()  # apsw's own types leave every value open
 
@@ -93,8 +92,8 @@ class Connection:
         self._with_patience(lambda: database.execute("select count(*) from sqlite_master").fetchall())
 
     @contextmanager
-    def transaction(self, write: bool) -> Iterator[None]:
-        """One transaction; inside another one, a part of it."""
+    def transaction(self, write: bool, listens: bool = True) -> Iterator[None]:
+        """One transaction; inside another one, a part of it. Who does not want to listen at its end calls `listen` later."""
         with self.lock:
             if self.depth:
                 self.depth += 1
@@ -117,7 +116,7 @@ class Connection:
                 self._roll_back()
                 if queued:
                     self._let_next()
-                if not self.listens_later:
+                if listens:
                     self.listen()
 
     def _queue(self) -> bool:
@@ -137,10 +136,10 @@ class Connection:
 
     def _hush(self) -> None:
         """With the write lock, before the first write."""
-        self._hushed = 0  # which is never one
+        since, self._hushed = self._hushed, 0  # which is never one
         for ear in tuple(self.shared.ears):
             ear.hush()
-        self._hushed = self.data_version()
+        self._hushed = self.data_version() if since is None else since  # who was interrupted has not listened since
 
     def listen(self) -> None:
         """Again. Who wrote before that has either ended, or has the lock."""

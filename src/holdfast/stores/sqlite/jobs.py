@@ -224,11 +224,12 @@ class SqliteStore(SqlStore):
         return changed
 
     @contextmanager
-    def work(self, write: bool = True) -> Iterator[None]:
+    def work(self, write: bool = True, listens: bool = True) -> Iterator[None]:
+        """`listens` is False where `connection.listen` is called after it."""
         with self.connection.lock:
             outermost = self.connection.depth == 0
             try:
-                with self.connection.transaction(write):
+                with self.connection.transaction(write, listens):
                     yield
             except apsw.Error as error:
                 raise self.sorry(error) from error
@@ -271,7 +272,7 @@ class SqliteStore(SqlStore):
         return FileWatch(self.connection.log_path, wake, self.connection.shared, self.listeners)
 
     def files(self) -> tuple[str, ...]:
-        path = os.path.abspath(self.path)
+        path = os.path.realpath(self.path)
         return () if self.connection.in_memory else (path, f"{path}-wal", f"{path}-shm")
 
     def lock_path(self) -> str | None:
@@ -308,7 +309,8 @@ class SqliteStore(SqlStore):
         """An idle worker of this process claims in the same transaction: one wait for the disk instead of two."""
         if len(jobs) > 1 or self.connection.depth:
             return super().add_batch(jobs)
-        self._know_one(jobs[0].queue)
+        if is_plain(jobs[0]):
+            self._know_one(jobs[0].queue)
         for taker in self.takers:
             turn = taker.offer(jobs[0].queue)
             if turn is not None:
@@ -360,9 +362,8 @@ class SqliteStore(SqlStore):
 
     def _add_and_claim(self, jobs: Sequence[NewJob], taker: Taker, turn: Turn) -> Sequence[Job]:
         claimed: list[Claimed] = []
-        self.connection.listens_later = True  # first comes the job
         try:
-            with self.work():
+            with self.work(listens=False):  # first comes the job
                 added = self.insert(jobs)
                 due = added[0].scheduled_run_time <= self.now()
                 turn, _ = self.heed_breakers(turn, self.now())
@@ -374,7 +375,6 @@ class SqliteStore(SqlStore):
             claimed = found
         finally:
             taker.take(claimed)
-            self.connection.listens_later = False
             self.connection.listen()
         return added
 

@@ -1,10 +1,10 @@
 -- name: create_one
--- What `add_one` inserts into. Differs from PostgreSQL, where one statement can write to several tables.
-create temp view {one} as select null as id, null as job_type, null as now, null as retry_of, null as priority, null as throttle_factor, null as timeout,
+-- What `add_one` inserts into; it may be there if its making was interrupted. Differs from PostgreSQL, where one statement can write to several tables.
+create temp view if not exists {one} as select null as id, null as job_type, null as now, null as retry_of, null as priority, null as throttle_factor, null as timeout,
   null as retries, null as timeout_named, null as retries_named, null as payload, null as major, null as minor;
 
 -- name: create_one_trigger
-create temp trigger {one} instead of insert on {one} begin
+create temp trigger if not exists {one} instead of insert on {one} begin
   update {sequence} set last = new.id;
   insert into {queue_table} (id, job_type, create_time, retry_of, priority, throttle_factor, timeout, retries, timeout_named, retries_named, payload,
     scheduled_run_time, update_time)
