@@ -135,7 +135,7 @@ def test_with_room_for_everything_everything_starts(store: Store) -> None:
     assert {call.id for call in WorkerByHand(store).claim(100)} == ids
 
 
-@pytest.mark.parametrize("count", [1, 3, 150])
+@pytest.mark.parametrize("count", [1, 3, 101])
 def test_an_enqueue_heeds_an_order_that_others_have_changed(
     store: Store, instance: str, clock: MovableClock, count: int
 ) -> None:
@@ -150,7 +150,7 @@ def test_an_enqueue_heeds_an_order_that_others_have_changed(
 
     worker = WorkerByHand(other)
     wanted = [first.id, *(job.id for job in (*second, *third))]
-    assert [call.id for call in worker.claim(2 * count + 1)] == wanted
+    assert [call.id for _ in wanted for call in worker.claim(1)] == wanted  # those of one claim come sorted anyway
     other.close()
 
 
