@@ -1,6 +1,7 @@
 """Placement on live workers: preferred ones get jobs first, and duties are switched without a restart."""
 
 import socket
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from holdfast import App, Unavailable
 from holdfast.clock import Clock
 from holdfast.jobs.placement import DUTIES
-from holdfast.stores.contract import Store
+from holdfast.stores.contract import Store, Turn, TurnAnswer
 from tests.faults.fleet import until
 
 pytestmark = pytest.mark.claim("F20")
@@ -116,6 +117,27 @@ class TestDuties:
             holdfast.switch_duty("run", False)
             until(lambda: "run" not in duties(holdfast), what="it obeys, although it could not say so at first")
         assert seen == [False, False]
+
+    def test_a_claim_under_way_is_waited_for(self, app: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+        holdfast, asked, go = studio(app), threading.Event(), threading.Event()
+        exchange = type(holdfast.store).exchange
+
+        def slow(store: Store, turn: Turn) -> TurnAnswer:
+            if turn.wants:
+                asked.set()
+                assert go.wait(60)
+            return exchange(store, turn)
+
+        monkeypatch.setattr(type(holdfast.store), "exchange", slow)
+        with holdfast.worker(name="one", poll=LONG) as one:
+            assert asked.wait(60)
+            holdfast.switch_duty("run", False)
+            until(lambda: not one.takes_jobs, what="it leaves off")
+            job = holdfast.enqueue("work", "note")
+            assert "run" in duties(holdfast)  # what is under way may still claim it
+            go.set()
+            until(lambda: "run" not in duties(holdfast), what="it says so")
+            assert job.wait(60).outcome == "success"
 
     def test_a_worker_that_joins_obeys_from_the_start(self, app: Make) -> None:
         holdfast = studio(app)

@@ -75,7 +75,7 @@ def test_a_worker_that_serves_a_throttled_queue_takes_nothing_ahead_of_its_slots
     hand = Hand(10, 1, judge)
     hand._rates = [10_000.0]
     assert hand.reserve(500) == 500
-    hand.release(500)
+    hand.answered(500)
     hand.throttled = True
     assert hand.reserve(500) == 10
     assert hand.reserve(500) == 0

@@ -23,6 +23,7 @@ class Hand:
         self.concurrency = concurrency
         self.finished: deque[Done | Report] = deque()
         self.count = 0
+        self.asked = 0  # of these, reserved for claims that were not answered yet
         self.attempts = 0
         self.stale = 0
         self.throttled = False  # there are queues with a limit or a throttler, on which an end makes room
@@ -40,7 +41,14 @@ class Hand:
         with self._lock:
             room = max(0, min(most, self._target() - self.count + ending))
             self.count += room
+            self.asked += room
             return room
+
+    def answered(self, reserved: int, claimed: int = 0) -> None:
+        """What a reservation came to; what it was not needed for is free again."""
+        with self._lock:
+            self.asked -= reserved
+            self.count -= reserved - claimed
 
     def _target(self) -> int:
         """How many to have in hand. Claimed ahead they would leave no slot for a throttled queue, which needs a free one."""

@@ -153,7 +153,7 @@ class Pump(threading.Thread):
             self.exchanging = True
             answer = self.store.exchange(turn)
         except BaseException:
-            self.hand.release(room)
+            self.hand.answered(room)
             self._generation = UNSURE
             self._heard, self._heard_of_queues = self._heard or news[0], self._heard_of_queues or news[1]
             raise
@@ -191,11 +191,11 @@ class Pump(threading.Thread):
             if room and (self._reread or not self._rotation.queues):
                 self._read_queues()
         except BaseException:
-            self.hand.release(room)
+            self.hand.answered(room)
             raise
         queues = self._next_queues(room, following) if room else []
-        if not queues:
-            self.hand.release(room)
+        if not (queues and self.worker.takes_jobs):  # who tells that it has left off looks whether anything is asked
+            self.hand.answered(room)
             return [], 0
         return shares(queues, room, self.hand.free(room) + self._ending()), room
 
@@ -272,7 +272,8 @@ class Pump(threading.Thread):
     def _learn(self, turn: Turn, answer: TurnAnswer, room: int) -> None:
         worker, now = self.worker, monotonic()
         claimed, finished = len(answer.claimed), in_hand_of(turn)
-        self.hand.release(room - claimed + finished)
+        self.hand.answered(room, claimed)
+        self.hand.release(finished)
         self.hand.settled(turn.done, turn.reports, turn.ended_leases, self.index)
         self.hand.attempts += claimed
         self.hand.stale += answer.stale

@@ -329,13 +329,16 @@ class Worker:
     def offer(self, queue: str) -> Turn | None:
         """To an enqueue of this process: with nothing in hand, claim in its transaction."""
         wanted = self.settings.queues
-        if not self.takes_jobs or self.hand.count or (wanted and queue not in wanted) or not self.hand.reserve(1):
+        if self.hand.count or (wanted and queue not in wanted) or not self.hand.reserve(1):
+            return None
+        if not self.takes_jobs:
+            self.hand.answered(1)
             return None
         return Turn(self.id, NO_PUMP, wants=[Want(queue, 1)], types=self.asks.types)
 
     def take(self, claimed: Sequence[Claimed]) -> None:
         """What came of an offer."""
-        self.hand.release(1 - len(claimed))
+        self.hand.answered(1, len(claimed))
         self.hand.attempts += len(claimed)
         if claimed:
             self.hand_out(claimed)
@@ -395,14 +398,26 @@ class Worker:
         if duties == self.duties:
             return
         before, self.duties = self.duties, tuple(duty for duty in self.duties if duty in duties)
+        told = False
         try:
-            store.set_duties(self.id, duties)  # nobody is told before it has left off
-        except BaseException:
-            self.duties = before
-            raise
-        self.duties = duties
+            if "run" in duties or self._asks_nothing():  # nobody is told before it has left off
+                store.set_duties(self.id, duties)
+                told = True
+        finally:
+            self.duties = duties if told else before
+        if not told:
+            return  # until the next beat
         logger.warning("Worker %s was given other duties: %s.", self.id, ", ".join(duties) or "none")
         self._on_change()
+
+    def _asks_nothing(self) -> bool:
+        """Wait for claims under way; False if one takes longer than a beat may be late."""
+        deadline = monotonic() + self.settings.heartbeat
+        while self.hand.asked:
+            if monotonic() >= deadline:
+                return False
+            sleep(0.001)
+        return True
 
     def _look_at_colleagues(self, store: Store) -> None:
         """Whether there are workers with labels that jobs prefer to ours."""
