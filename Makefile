@@ -14,7 +14,7 @@ EXTRAS := dev
 # Tests start hundreds of processes; without bytecode each of them would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run tour test faults browser check docs claims sim bench bench-peers format clean
+.PHONY: help run tour test sample faults browser check docs claims sim bench bench-peers format clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -26,8 +26,11 @@ run: $(READY)  ## the demonstration: a worker, example jobs and the dashboard (A
 tour: $(READY)  ## a tour in the terminal: jobs that succeed, are retried, fail, wait, and survive kill -9
 	$(BIN)/python examples/tour.py $(ARGS)
 
-test: $(READY)  ## all tests, on both stores (PROCESSES=4, ARGS="-k abort")
-	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal $(ARGS)
+test: $(READY)  ## the tests, on both stores (PROCESSES=4, ARGS="-k abort")
+	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal --ignore tests/faults $(ARGS)
+
+sample: $(READY)  ## a sample of the fault tests: processes killed, disks filled, servers failed over
+	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal tests/faults $(ARGS)
 
 faults: $(READY)  ## fault tests at their full size, one at a time, on both stores, and docs/fault-report.md; takes most of an hour
 	$(BIN)/python -m pytest -q -m "faults or fault" --fault-report=docs/fault-report.md $(ARGS)

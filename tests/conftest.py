@@ -5,6 +5,7 @@
 - `instance` is a name that no other test uses, which is cheaper than a database for each test.
 """
 
+import gc
 import itertools
 import os
 import string
@@ -111,3 +112,9 @@ def sql(url: str, instance: str, request: pytest.FixtureRequest) -> Iterator[Raw
     opened = RawSql(url, instance)
     yield opened
     opened.close()
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays: nobody need look through thousands of tests again and again for what is garbage."""
+    gc.collect()
+    gc.freeze()

@@ -57,25 +57,30 @@ def replaced(owner: Any, name: str, by: Any) -> Mutate:
 
 
 def seeds_for(mutation: str) -> range:
-    return range(SEEN_IN[mutation], KINDS * TRIES, KINDS) if mutation in SEEN_IN else range(TRIES)
+    """Stories of the kind in which it is seen, from one in which it was."""
+    first = SEEN_IN.get(mutation)
+    return range(TRIES) if first is None else range(first, first + KINDS * TRIES, KINDS)
 
 
-SEEN_IN = {  # the stories in which it is seen soonest, or at all
-    "a task ends as was expected, whatever happened meanwhile": RUNS,
+SEEN_IN = {  # where it would be searched for long, or in vain
+    "a success is settled whatever attempt it belongs to": PLAIN + 12,
+    "a task ends as was expected, whatever happened meanwhile": RUNS + KINDS * 7,
+    "a task that is held is started": BREAKERS + KINDS * 11,
     "a worker that was called lost goes on claiming": PAUSES,
-    "what waits for an answer does not count against the limit": PLAIN,
-    "who saw that a schedule was due fires it, whoever has": TIMES,
-    "a schedule that is changed forgets what it has fired": TIMES,
+    "what waits for an answer does not count against the limit": PLAIN + KINDS * 33,
+    "what is released is not brought forward": TALLIES + KINDS * 2,
+    "who saw that a schedule was due fires it, whoever has": TIMES + KINDS * 10,
+    "a schedule that is changed forgets what it has fired": TIMES + KINDS * 164,
     "of times that were missed only the last is fired": TIMES,
     "a type whose breaker is open is claimed from": BREAKERS,
-    "a probe that is gone is not missed": BREAKERS,
-    "a type is probed before its time": BREAKERS,
+    "a probe that is gone is not missed": BREAKERS + KINDS * 2,
+    "a type is probed before its time": BREAKERS + KINDS * 5,
     "what a task publishes is not kept": TALLIES,
     "a task is told what was published after it was made": TALLIES,
-    "a step that has begun is cut once more": TALLIES,
+    "a step that has begun is cut once more": TALLIES + KINDS * 12,
     "a run leaves a step behind": ARCHIVES,
     "the jobs of a run that has left do not follow it": ARCHIVES,
-    "a trigger goes with its run": ARCHIVES,
+    "a trigger goes with its run": ARCHIVES + KINDS * 18,
 }
 
 

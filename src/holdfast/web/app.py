@@ -8,6 +8,7 @@
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from litestar import Litestar, Request, Router
@@ -35,7 +36,7 @@ from holdfast.web import (
 )
 from holdfast.web.bodies import StrictRequest, refuse_unknown
 from holdfast.web.callers import Caller, caller_of
-from holdfast.web.gate import Gate
+from holdfast.web.gate import SITE, Gate
 from holdfast.web.pages import routes as pages
 from holdfast.web.site import Site
 
@@ -56,25 +57,31 @@ ROOM_AROUND_A_PAYLOAD = 1 << 20  # bytes
 
 def create(app: App, *, hosts: Sequence[str] = (), projects: Projects | None = None) -> ASGIApp:
     """The application. `hosts` are the names it may be called by besides `localhost` and addresses; `*` is any."""
-    site = Site(app, projects)
-    api = Router("/api/v1", route_handlers=API, before_request=refuse_unknown)
-    litestar = Litestar(
-        [api, *OUTSIDE, *PAGES],
+    return Gate(_routes(app.payload_limit + ROOM_AROUND_A_PAYLOAD), Site(app, projects), hosts)
+
+
+@cache
+def _routes(most_bytes: int) -> Litestar:
+    """They are the same for every app; the site comes with the request."""
+    return Litestar(
+        [Router("/api/v1", route_handlers=API, before_request=refuse_unknown), *OUTSIDE, *PAGES],
         guards=[auth.allow],
         request_class=StrictRequest,
         dependencies={
-            "site": Provide(lambda: site, sync_to_thread=False),
+            "site": Provide(_site, sync_to_thread=False),
             "caller": Provide(_caller, sync_to_thread=False),
         },
         exception_handlers={Exception: problems.answer},
         openapi_config=document.config(VERSION),
-        request_max_body_size=app.payload_limit + ROOM_AROUND_A_PAYLOAD,
-        on_startup=[site.start],
-        on_shutdown=[site.live.close, site.close],
+        request_max_body_size=most_bytes,
         signature_types=[Site, Caller],
         logging_config=None,
     )
-    return Gate(litestar, site, hosts)
+
+
+def _site(request: Request[Any, Any, Any]) -> Site:
+    found: Site = request.scope[SITE]  # type: ignore[literal-required]
+    return found
 
 
 def _caller(request: Request[Any, Any, Any]) -> Caller:

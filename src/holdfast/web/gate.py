@@ -21,6 +21,7 @@ from holdfast.web.site import Site
 
 LOOPBACK = ("localhost",)
 ASK_AGAIN = 5.0  # seconds after which a caller is looked up again, for as long as the answer lasts
+SITE = "holdfast.site"
 ALWAYS = "/healthz"  # the process answers, whatever its duties are
 SHIELD = {
     "content-security-policy": (
@@ -50,11 +51,25 @@ class Gate:
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self.inner(scope, receive, send)
+            await self.inner(scope, self._living(receive), send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": None})
         else:
             await self._pass(scope, receive, _shielded(send))
+
+    def _living(self, receive: Receive) -> Receive:
+        """The site begins and ends with what it is served by."""
+
+        async def told() -> Any:
+            message: Any = await receive()
+            if message["type"] == "lifespan.startup":
+                self.site.start()
+            elif message["type"] == "lifespan.shutdown":
+                await self.site.live.close()
+                self.site.close()
+            return message
+
+        return told
 
     async def _pass(self, scope: Any, receive: Receive, send: Send) -> None:
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
@@ -66,6 +81,7 @@ class Gate:
             detail = "An operator has switched this server's duty `serve` off: `holdfast workers duty list`."
             await _refuse(send, problems.of_status(503, detail))
             return
+        scope[SITE] = self.site
         shown = _shown(scope)
         try:
             scope[KEY] = await anyio.to_thread.run_sync(auth.identify, self.site, *shown)
