@@ -223,8 +223,11 @@ def wait(place: Place, scale: Scale) -> list[Row]:
         "another process": lambda: latency.from_another_process(place, scale.latencies)
     }
     targets: dict[str, dict[str, float]] = {"another process": {}}
+    notes: dict[str, str] = {}
     if not isinstance(place, Postgres):
         kinds["the same process"] = lambda: latency.from_the_same_process(place, scale.latencies)
+        bare = latency.bare_commit(place, scale.latencies)
+        notes["the same process"] = f"a bare commit takes {bare.p50:.2f}"
         targets = {"another process": {"at_most": 3}, "the same process": {"at_most": 1}}
     rows = []
     for name, samples in interleaved(scale.runs, **kinds).items():
@@ -233,6 +236,7 @@ def wait(place: Place, scale: Scale) -> list[Row]:
                 f"{place.name}: latency from {name}, p50",
                 "ms",
                 median(sample.p50 for sample in samples),
+                note=notes.get(name, ""),
                 **targets[name],
             )
         )

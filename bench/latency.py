@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Sequence
 
+import apsw
 from msgspec import Struct
 
 from bench.places import Place
@@ -41,6 +42,23 @@ def from_the_same_process(place: Place, count: int) -> Latency:
         output = started[0].process.stdout
         assert output
         return measured(json.loads(output.readline()), started)
+
+
+def bare_commit(place: Place, count: int) -> Latency:
+    """SQLite's own part of it: two rows and a commit, after as long a rest."""
+    database = apsw.Connection(str(place.folder / "bare.db"))
+    for setting in ("journal_mode=wal", "synchronous=full"):
+        database.execute(f"pragma {setting}")
+    database.execute("create table if not exists bare (id integer primary key, payload text)")
+    taken = []
+    for _ in range(count):
+        time.sleep(GAP)
+        began = time.perf_counter()
+        with database:
+            database.executemany("insert into bare (payload) values (?)", [("{}",), ("{}",)])
+        taken.append((time.perf_counter() - began) * 1000)
+    database.close()
+    return quantiles(taken)
 
 
 def measured(began: Sequence[float], started: Sequence[Started], first: int = 0) -> Latency:
