@@ -1,4 +1,4 @@
-"""Two databases of different kinds, there and back, and an app that has something of everything in the first."""
+"""Two databases, mostly of different kinds, there and back, and an app that has something of everything in the first."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +11,7 @@ from holdfast import App
 from holdfast.clock import MovableClock
 from holdfast.stores.moving import Move, open_side
 from tests.moving.shop import make_shop
+from tests.postgres_server import Server
 from tests.raw_sql import RawSql
 
 
@@ -23,10 +24,17 @@ class Way(Struct, frozen=True):
 
 
 @pytest.fixture(params=["to postgres", "to sqlite"])
-def way(request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str, instance: str) -> Way:
-    file = f"sqlite:///{tmp_path}/jobs.db"
-    sides = (file, postgres_url) if request.param == "to postgres" else (postgres_url, file)
-    return Way(*sides, instance)
+def way(request: pytest.FixtureRequest, tmp_path: Path, postgres: Server, postgres_url: str, instance: str) -> Way:
+    """`to another file` and `to another server` are for a test that asks for them."""
+    file, other_file = (f"sqlite:///{tmp_path}/{name}.db" for name in ("jobs", "other"))
+    if request.param == "to another server":
+        return Way(postgres_url, postgres.create(f"other_{instance}"), instance)
+    sides = {
+        "to postgres": (file, postgres_url),
+        "to sqlite": (postgres_url, file),
+        "to another file": (file, other_file),
+    }
+    return Way(*sides[request.param], instance)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from tests.moving.shop import HOUR, fill
 from tests.raw_sql import SLOT, RawSql
 
 Moving = Callable[..., Move]
+EVERY_WAY = ["to postgres", "to sqlite", "to another file", "to another server"]
 TABLES = {
     False: "select name from sqlite_master where type = 'table' and substr(name, 1, length(:like)) = :like",
     True: "select relname as name from pg_class where relkind in ('r', 'p') and starts_with(relname, :like)",
@@ -67,6 +68,7 @@ def in_microseconds(held: dict[str, list[dict[str, Any]]], postgres: bool) -> li
 
 
 @pytest.mark.claim("M1")
+@pytest.mark.parametrize("way", EVERY_WAY, indirect=True)
 def test_everything_is_there_and_goes_on(
     way: Way, shop: App, branch: App, here: RawSql, there: RawSql, clock: MovableClock, moving: Moving
 ) -> None:
@@ -141,6 +143,7 @@ def test_both_databases_describe_the_same_tables_and_none_is_left_out(
 
 
 @pytest.mark.claim("M2")
+@pytest.mark.parametrize("way", EVERY_WAY, indirect=True)
 def test_from_the_seal_on_every_write_is_refused_and_says_where_it_went(
     way: Way, shop: App, here: RawSql, clock: MovableClock, moving: Moving
 ) -> None:
