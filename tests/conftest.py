@@ -118,3 +118,4 @@ def pytest_collection_finish() -> None:
     """What is there now stays: nobody need look through thousands of tests again and again for what is garbage."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 50)

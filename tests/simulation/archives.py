@@ -4,6 +4,7 @@ What has left is whole, done, and never changes again (E4, F18). The jobs of a r
 none is left behind. A trigger is used once, wherever its run is (F14).
 """
 
+from contextlib import suppress
 from typing import Any
 
 from holdfast.errors import Conflict
@@ -11,12 +12,14 @@ from holdfast.stores.contract import Submission
 from holdfast.workflows.definition import Definition
 from tests.invariants import Invariants, Row
 from tests.run_invariants import check_runs
-from tests.simulation.scene import Broken, Scene, unchanged
+from tests.simulation.scene import Broken, Killed, Scene, unchanged
 from tests.simulation.stages import Stage
 
 YOUNG = 20  # seconds after which some of it leaves
 FEW = 4  # jobs or runs at a time, so that some are left for the next time
-LATER = 2 * 86400.0  # seconds: everything that has ended is old by then, also if the clock was set back
+DAY = 86400.0
+MUCH_LATER = 70 * DAY  # months go as a whole
+LATER = 2 * DAY  # seconds: everything that has ended is old by then, also if the clock was set back
 DONE = ("SUCCESS", "FAILED", "ERROR")
 ACTS = ("archive_jobs", "archive_runs", "follow_runs", "archive_run", "delete_run")
 
@@ -137,3 +140,29 @@ class Archives(Scene):
             job = self.store.get(job_id)
             if (job.id, job.state, len(self.store.attempts(job_id))) != (job_id, "final", job.attempt):
                 raise Broken(f"E4: job {job_id} reads as {job} in the archive")
+
+    def check_forgetting(self) -> None:
+        """Months later what has left is forgotten lot by lot, whoever dies on the way, and nothing that has not left."""
+        stays = [self.sql(f"select * from {{{name}}} order by id") for name in ("job", "run")]
+        self.clock.advance(MUCH_LATER)
+        there = self.sql.value("select count(*) from {archive}")
+        if self.store.forget(2 * MUCH_LATER) or self.sql.value("select count(*) from {archive}") != there:
+            raise Broken("E4: what was to be kept is forgotten")
+        with suppress(Killed), self.stage.struck(self.store, len(self.accepted) % 6, Killed):
+            self.store.forget(MUCH_LATER / 2, FEW)
+        Invariants(self.sql, True).records()
+        while self.store.forget(MUCH_LATER / 2, 10 * FEW) + self.store.forget_runs(MUCH_LATER / 2):
+            pass
+        for name, of in (
+            ("archive", "id"),
+            ("run_archive", "id"),
+            ("step_archive", "run"),
+            ("attempt", "job"),
+            ("audit", "job"),
+        ):
+            live = "" if "archive" in name else f" where {of} is not null and {of} not in (select id from {{job}})"
+            left = self.sql(f"select * from {{{name}}}{live}")
+            if left:
+                raise Broken(f"E4: {name} keeps {left[:3]}")
+        if stays != [self.sql(f"select * from {{{name}}} order by id") for name in ("job", "run")]:
+            raise Broken("E4: something that has not left was forgotten, or changed")

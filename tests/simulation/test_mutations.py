@@ -10,7 +10,7 @@ from holdfast.jobs import breaker, schedules, throttlers
 from holdfast.jobs.breaker import BreakerState
 from holdfast.jobs.job import Situation
 from holdfast.jobs.schedules import Schedule
-from holdfast.stores import breaking, running
+from holdfast.stores import archiving, breaking, running
 from holdfast.stores.changing import Changing
 from holdfast.stores.holding import Holding
 from holdfast.stores.postgres import instance
@@ -153,6 +153,8 @@ MUTATIONS = {
     "a step that has begun is cut once more": replaced(running, "NOT_BEGUN", tuple(StepState)),
     "a run leaves a step behind": statement("to_step_archive", "where run = :id", "where run = :id and position > 0"),
     "the jobs of a run that has left do not follow it": replaced(RunArchive, "_follow", not_follow),
+    "what is to be kept is forgotten": statement("old_archived", "end_time < :before", "end_time >= 0"),
+    "what is forgotten leaves its attempts behind": replaced(archiving, "BESIDE", ()),
     "a trigger goes with its run": statement("drop_run", ":id", ":id; delete from {trigger} where run = :id"),
 }
 
@@ -185,6 +187,7 @@ MUTATIONS_ON_POSTGRES = {
     ),
     "what a task publishes is not kept": replaced(Running, "_publish", lambda self, head, effects: head),
     "the jobs of a run that has left do not follow it": replaced(RunArchive, "_follow", not_follow),
+    "what is forgotten leaves its attempts behind": replaced(archiving, "BESIDE", ()),
 }
 
 

@@ -317,6 +317,7 @@ class World(Schedules, Breakers, Publications):
         self.check_ends()
         self.check_leaving()
         self.check()
+        self.check_forgetting()
 
     def close(self) -> None:
         self.stage.clear()
