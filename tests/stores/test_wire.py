@@ -161,3 +161,33 @@ def test_what_could_not_be_asked_does_not_go_out_later(connection: Connection, m
         with pytest.raises(KeyError, match="trouble"):
             connection.wire.ask("select 1 / 0", {})
     assert sum_of(connection.wire, 3, 4) == 7
+
+
+@pytest.fixture
+def refused_late(connection: Connection) -> str:
+    """An insert that is refused when it is committed, after it was answered."""
+    for statement in (
+        "create temporary table late (a int)",
+        "create function pg_temp.refuse() returns trigger language plpgsql as $$ begin raise exception 'too late'; end $$",
+        "create constraint trigger refuse after insert on late deferrable initially deferred "
+        "for each row when (new.a > 1) execute function pg_temp.refuse()",
+    ):
+        connection.database.execute(statement.encode())
+    return "insert into late values (%(a)s) returning a"
+
+
+def test_an_answer_counts_only_if_it_was_committed(connection: Connection, refused_late: str) -> None:
+    for number in (2, 1, 2):  # before it is prepared, and after
+        if number == 1:
+            assert connection.wire.ask(refused_late, {"a": number}).fetchall() == [(number,)]
+            continue
+        with pytest.raises(psycopg.errors.RaiseException, match="too late"):
+            connection.wire.ask(refused_late, {"a": number})
+    assert connection.database.execute("select a from late").fetchall() == [(1,)]
+
+
+def test_a_pipeline_without_a_transaction_counts_only_if_it_was_committed(
+    connection: Connection, refused_late: str
+) -> None:
+    with pytest.raises(psycopg.errors.RaiseException, match="too late"), connection.wire.pipeline() as wire:
+        wire.send(refused_late, {"a": 2})

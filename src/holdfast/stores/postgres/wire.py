@@ -17,7 +17,7 @@ import psycopg
 from psycopg.abc import Buffer
 from psycopg.abc import Transformer as Loader
 from psycopg.adapt import PyFormat, Transformer
-from psycopg.pq import ExecStatus, Format
+from psycopg.pq import ConnStatus, ExecStatus, Format
 from psycopg.pq.abc import PGresult
 
 NAMED = re.compile(r"%\(([a-z_]+)\)s")
@@ -116,8 +116,7 @@ class Wire:
                 self._pgconn.send_query_prepared(name, each.values, each.formats, Format.BINARY)
                 self._unread, self._error = deque([each.reply]), None
                 self._read_one()
-                while self._pgconn.get_result() is not None:
-                    pass
+                self._read_commit()
                 error = self._error
         except BaseException:
             self._collected = []
@@ -188,7 +187,8 @@ class Wire:
         self._pgconn.pipeline_sync()
         while self._unread:
             self._read_one()
-        self._next_result()  # of the sync
+        while not self._check(self._next_result(), ExecStatus.PIPELINE_SYNC):
+            pass  # what was refused when it was to be committed
         self._pgconn.exit_pipeline_mode()
         if self._error is not None:
             self.forget()  # what was to be prepared after it was not
@@ -197,11 +197,23 @@ class Wire:
     def _read_one(self) -> int:
         """How many replies it was for: the preparing of a statement has none."""
         reply, result = self._unread.popleft(), self._next_result()
-        if result.status not in FINE:
-            self._error = self._error or psycopg.errors.error_from_result(result, self._database.info.encoding)
-        elif reply is not None:
+        if self._check(result, *FINE) and reply is not None:
             reply.result = result
         return reply is not None
+
+    def _read_commit(self) -> None:
+        """A statement that is a transaction by itself is answered before it is committed, and only then comes what can go wrong."""
+        self._wait()
+        while (result := self._pgconn.get_result()) is not None:
+            self._check(result, *FINE)
+            self._wait()
+
+    def _check(self, result: PGresult, *fine: int) -> bool:
+        """Whether it is as it should be; the first that is not is kept."""
+        if result.status in fine:
+            return True
+        self._error = self._error or psycopg.errors.error_from_result(result, self._database.info.encoding)
+        return False
 
     def _prepare(self, statement: "Collected") -> bytes:
         self._count += 1
@@ -216,6 +228,8 @@ class Wire:
             result = self._pgconn.get_result()
             if result is not None:
                 return result
+            if self._pgconn.status == ConnStatus.BAD:
+                raise psycopg.OperationalError("the connection was lost")
 
     def _wait(self) -> None:
         """Until there is a result to be had; sends what is still to be sent. Waiting leaves the interpreter to others."""
