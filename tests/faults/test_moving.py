@@ -62,6 +62,8 @@ def move(way: Way, points: str, *more: str) -> list[int]:
         line.rpartition(": ")[2] for line in done.stdout.splitlines() if line.partition(": ")[0] in points.split(",")
     ]
     assert len(told) == len(points.split(",")), done
+    codes = {int(code) for code in told}
+    assert codes <= {KILLED, 0} or "There is nothing to abandon" in done.stderr, done
     return [int(code) for code in told]
 
 

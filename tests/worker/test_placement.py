@@ -118,6 +118,35 @@ class TestDuties:
             until(lambda: "run" not in duties(holdfast), what="it obeys, although it could not say so at first")
         assert seen == [False, False]
 
+    def test_it_takes_nothing_although_it_does_not_know_that_it_has_said_so(
+        self, app: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        holdfast, lost, go = studio(app), threading.Event(), threading.Event()
+        with holdfast.worker(name="one", poll=0.05) as one:
+            tell, beat = type(holdfast.store).set_duties, one._beat
+
+            def told(store: Store, *words: Any) -> None:
+                tell(store, *words)
+                if not lost.is_set():
+                    lost.set()
+                    raise Unavailable("the answer was lost")
+
+            def late(store: Store) -> None:
+                assert not lost.is_set() or go.wait(60)
+                beat(store)
+
+            monkeypatch.setattr(type(holdfast.store), "set_duties", told)
+            monkeypatch.setattr(one.pulse, "_beat", late)
+            holdfast.switch_duty("run", False)
+            assert lost.wait(60)
+            assert "run" not in duties(holdfast)
+            job = holdfast.enqueue("work", "note")
+            assert not one.takes_jobs
+            assert holdfast.explain(job.id).details["problem"] == "duty"
+            go.set()
+            holdfast.switch_duty("run", True)
+            assert job.wait(60).outcome == "success"
+
     def test_a_claim_under_way_is_waited_for(self, app: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         holdfast, asked, go = studio(app), threading.Event(), threading.Event()
         exchange = type(holdfast.store).exchange

@@ -51,25 +51,31 @@ class Gate:
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self.inner(scope, self._living(receive), send)
+            await self._live(receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": None})
         else:
             await self._pass(scope, receive, _shielded(send))
 
-    def _living(self, receive: Receive) -> Receive:
-        """The site begins and ends with what it is served by."""
-
-        async def told() -> Any:
-            message: Any = await receive()
-            if message["type"] == "lifespan.startup":
-                self.site.start()
-            elif message["type"] == "lifespan.shutdown":
+    async def _live(self, receive: Receive, send: Any) -> None:
+        """The site begins and ends with what it is served by. What it answers with is others' as well, and has nothing to begin."""
+        await receive()
+        try:
+            self.site.start()
+        except BaseException as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            raise
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        try:
+            try:
                 await self.site.live.close()
+            finally:
                 self.site.close()
-            return message
-
-        return told
+        except BaseException as error:
+            await send({"type": "lifespan.shutdown.failed", "message": str(error)})
+            raise
+        await send({"type": "lifespan.shutdown.complete"})
 
     async def _pass(self, scope: Any, receive: Receive, send: Send) -> None:
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]

@@ -72,6 +72,7 @@ class Worker:
         self.types = tuple(sorted(handlers))
         self.asks = Asks(self.types)
         self.duties = settings.duties
+        self._duties_told = True
         self._preferences = {name: each.preference for name, each in handlers.items() if each.preference is not None}
         self._handlers = handlers
         self.id = 0
@@ -171,7 +172,7 @@ class Worker:
         settings = self.settings
         host, pid = socket.gethostname(), os.getpid()
         name = settings.name or f"{host}:{pid}"
-        self.duties = self._duties_now(self.store)
+        self.duties, self._duties_told = self._duties_now(self.store), True
         queues = settings.queues or tuple(row.name for row in self.store.queues())
         joining = WorkerJoin(
             name,
@@ -331,10 +332,14 @@ class Worker:
         wanted = self.settings.queues
         if self.hand.count or (wanted and queue not in wanted) or not self.hand.reserve(1):
             return None
-        if not self.takes_jobs:
+        try:
+            if self.takes_jobs:
+                return Turn(self.id, NO_PUMP, wants=[Want(queue, 1)], types=self.asks.types)
+        except BaseException:
             self.hand.answered(1)
-            return None
-        return Turn(self.id, NO_PUMP, wants=[Want(queue, 1)], types=self.asks.types)
+            raise
+        self.hand.answered(1)
+        return None
 
     def take(self, claimed: Sequence[Claimed]) -> None:
         """What came of an offer."""
@@ -393,20 +398,17 @@ class Worker:
         )
 
     def _heed_rules(self, store: Store) -> None:
-        """Operators switch duties; the row of the worker tells what it does."""
+        """Operators switch duties; the row of the worker tells what it does. It leaves off before anybody is told, and
+        takes up when that is known.
+        """
         duties = self._duties_now(store)
-        if duties == self.duties:
+        if duties == self.duties and self._duties_told:
             return
-        before, self.duties = self.duties, tuple(duty for duty in self.duties if duty in duties)
-        told = False
-        try:
-            if "run" in duties or self._asks_nothing():  # nobody is told before it has left off
-                store.set_duties(self.id, duties)
-                told = True
-        finally:
-            self.duties = duties if told else before
-        if not told:
+        self._duties_told, self.duties = False, tuple(duty for duty in self.duties if duty in duties)
+        if "run" not in duties and not self._asks_nothing():
             return  # until the next beat
+        store.set_duties(self.id, duties)
+        self._duties_told, self.duties = True, duties
         logger.warning("Worker %s was given other duties: %s.", self.id, ", ".join(duties) or "none")
         self._on_change()
 

@@ -27,7 +27,7 @@ SECOND = 1_000_000
 DAY = 86_400 * SECOND
 TIME, FLAG, IDS = "timestamp with time zone", "boolean", "bigint[]"
 FORMS = {TIME: "int8", FLAG: "bool", IDS: "int8[]", "bigint": "int8", "integer": "int4", "double precision": "float8"}
-LEFT_WITHIN = 2.0  # seconds in which the server notices that a program has gone
+LEFT_WITHIN = 5.0  # seconds in which the server notices that a program has gone
 MOVERS, PROBES = 4802, 4803  # kinds of advisory locks
 RANKED = ("ready", "aside")  # where a time stands as a number of seconds
 

@@ -312,9 +312,9 @@ class SqliteStore(SqlStore):
         if is_plain(jobs[0]):
             self._know_one(jobs[0].queue)
         for taker in self.takers:
-            turn = taker.offer(jobs[0].queue)
-            if turn is not None:
-                return self._add_and_claim(jobs, taker, turn)
+            added = self._add_and_claim(jobs, taker)
+            if added is not None:
+                return added
         if is_plain(jobs[0]) and jobs[0].queue in self._ones and not self.connection.shared.ears:
             one = self._add_one(jobs[0], self.connection.write_once)
             if one is not None:
@@ -360,9 +360,14 @@ class SqliteStore(SqlStore):
         found: list[tuple[Any, ...]] = self._cursor.execute(statement, values).fetchall()
         return found
 
-    def _add_and_claim(self, jobs: Sequence[NewJob], taker: Taker, turn: Turn) -> Sequence[Job]:
+    def _add_and_claim(self, jobs: Sequence[NewJob], taker: Taker) -> Sequence[Job] | None:
+        """None if the taker has no wish."""
         claimed: list[Claimed] = []
+        turn: Turn | None = None
         try:
+            turn = taker.offer(jobs[0].queue)
+            if turn is None:
+                return None
             with self.work(listens=False):  # first comes the job
                 added = self.insert(jobs)
                 due = added[0].scheduled_run_time <= self.now()
@@ -374,8 +379,9 @@ class SqliteStore(SqlStore):
                     self._listeners_due = False  # nobody has to look for it
             claimed = found
         finally:
-            taker.take(claimed)
-            self.connection.listen()
+            if turn is not None:
+                taker.take(claimed)
+                self.connection.listen()
         return added
 
     def add_alike(self, jobs: Sequence[NewJob]) -> list[int]:
