@@ -105,7 +105,8 @@ def _from_file(text: str, file: str) -> dict[str, Any]:
 def without_password(url: str) -> str:
     """The URL of a database, or the JSON in its place, as it may be shown."""
     url = re.sub(r"(://[^:/@\s]*:)[^/\s]*(?=@)", r"\1…", url)
-    return re.sub(r"""(password["']?\s*[=:]\s*["']?)[^"'&\s,}]+""", r"\1…", url)
+    url = re.sub(r"""(["']password["']\s*:\s*(["']))(?:\\.|(?!\2).)*""", r"\1…", url)
+    return re.sub(r"(password=)[^&\s]+", r"\1…", url)
 
 
 def _flat(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -109,7 +109,10 @@ def test_the_rule() -> None:
         "postgresql://ann:sec@secret@host/shop",
         "postgresql://host/shop?user=ann&password=secret&sslmode=require",
         "host=here password=secret dbname=shop",
+        "postgresql://host/shop?password=a,secret&sslmode=require",
         '{"database": "shop", "password": "secret"}',
+        '{"password": "a, secret", "database": "shop"}',
+        '{"password":"a\\" secret","database":"shop"}',
     ],
 )
 def test_passwords_are_not_shown(url: str) -> None:

@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import apsw
@@ -454,6 +455,80 @@ def test_a_program_that_has_just_gone_is_waited_for(
     gone.start()
     moving().run()
     gone.join()
+
+
+@pytest.mark.claim("M4")
+def test_what_others_have_opened_meanwhile_is_not_taken_away(
+    way: Way, shop: App, branch: App, moving: Moving, clock: MovableClock
+) -> None:
+    """Somebody who was not kept out abandons the move just when it is done."""
+    move = moving()
+    for step in (move.begin, move.arrive, move.copy, move.drain):
+        step()
+    mark = move.source.marks()["source"].mark
+    move.finish()
+    with pytest.raises(Conflict, match="was opened"):
+        move.target.give_up(mark)
+    assert branch.job_types["send"].enqueue(to="ann").state == "initial"
+
+
+@pytest.mark.claim("M4")
+def test_a_move_that_was_abandoned_meanwhile_opens_nothing(way: Way, shop: App, moving: Moving) -> None:
+    move = moving()
+    for step in (move.begin, move.arrive, move.copy, move.drain):
+        step()
+    move.source.unseal()
+    with pytest.raises(Conflict, match="was abandoned"):
+        move.close()
+
+
+def test_a_file_is_locked_by_whatever_name_it_is_given(tmp_path: Path, instance: str, clock: MovableClock) -> None:
+    (tmp_path / "link.db").symlink_to(tmp_path / "jobs.db")
+    sides = [open_side(f"sqlite:///{tmp_path}/{name}.db", instance, clock) for name in ("jobs", "link")]
+    sides[0].take()
+    with pytest.raises(Conflict, match="Another `holdfast move`"):
+        sides[1].take()
+    for side in sides:
+        side.close()
+
+
+@pytest.mark.claim("M1", "M4")
+@pytest.mark.parametrize("way", EVERY_WAY, indirect=True)
+def test_tables_of_others_that_are_called_alike_stay_where_they_are(
+    way: Way, shop: App, branch: App, here: RawSql, there: RawSql, moving: Moving
+) -> None:
+    for side, number in ((here, 1), (there, 2)):
+        side(f"create table {way.instance}__orders (id int)")
+        side(f"insert into {way.instance}__orders values ({number})")
+    orders = f"select id from {way.instance}__orders"
+    first = moving()
+    first.begin()
+    first.arrive()
+    moving().abandon()
+    assert there(orders) == [{"id": 2}]
+    job = shop.job_types["send"].enqueue(to="ann")
+    moving().run()
+    assert branch.get(job.id).state == "initial"
+    assert (here(orders), there(orders)) == ([{"id": 1}], [{"id": 2}])
+
+
+@pytest.mark.claim("M1", "M4")
+@pytest.mark.parametrize("way", ["to sqlite", "to another server"], indirect=True)
+def test_a_schema_that_came_before_it_in_the_path_hides_nothing(
+    way: Way, shop: App, branch: App, here: RawSql, moving: Moving
+) -> None:
+    job = shop.job_types["send"].enqueue(to="ann")
+    here("create schema if not exists postgres")  # the user's name, by which PostgreSQL looks first
+    try:
+        first = moving()
+        for step in (first.begin, first.arrive, first.copy, first.drain):
+            step()
+        moving().abandon()
+        assert shop.job_types["send"].enqueue(to="bob").state == "initial"
+        assert moving().run().jobs == 3  # with the turn of a routine
+        assert branch.get(job.id).state == "initial"
+    finally:
+        here("drop schema postgres cascade")
 
 
 # What is refused

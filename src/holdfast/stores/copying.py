@@ -33,7 +33,8 @@ WALKED = {
     JOB: ("id", "attempt"),
 }
 NOT_COPIED = ("move", "sequence", "job")  # the last is all queues' tables together
-PART = re.compile(r"[0-9]")  # of the archive, which is copied as one
+PART = re.compile(r"_[0-9]{4}_[0-9]{2}$")  # of the archive, which is copied as one
+MADE = re.compile(r"create table \{(\w+)\}")  # in a migration
 LOT = 5000  # rows in one transaction
 LAST = 2**63 - 1
 PAUSE = 0.05  # seconds between two tries for the seal
@@ -119,7 +120,7 @@ class Side(ABC):
         prefix = f"{self.instance}__"
         with self.store.work(write=False):
             queues = {row.table_name for row in self.store._read_queues()}
-            columns = self.store.rows("catalog", {"prefix": prefix, "instance": self.instance})
+            columns = self.catalog()
             children = self.store.rows("catalog_parents", {"prefix": prefix})
         parents: dict[str, set[str]] = {}
         for row in children:
@@ -133,6 +134,16 @@ class Side(ABC):
         found = {name: _described(name, rows, name in queues, parents) for name, rows in wanted.items()}
         self._tables = {name: found[name] for name in in_order(found)}
         return list(self._tables.values())
+
+    def catalog(self) -> list[Mapping[str, Any]]:
+        """Every table of the instance with its columns; not those of others that are only called alike."""
+        prefix, migrations = f"{self.instance}__", self.store.migrations().after(0)
+        made = {prefix + name for _, _, text in migrations for name in MADE.findall(text)}
+        made |= {row["table_name"] for row in self.store.rows("owned_tables", {"instance": self.instance})}
+        rows = self.store.rows("catalog", {"prefix": prefix, "instance": self.instance})
+        return [
+            row for row in rows if row["table_name"] in made or PART.sub("", row["table_name"]) == f"{prefix}archive"
+        ]
 
     def _is_copied(self, name: str, queues: set[str]) -> bool:
         own = name.removeprefix(f"{self.instance}__")
@@ -209,8 +220,10 @@ class Side(ABC):
             self.store.run("begin_move", {**params, "now": self.store.time(self.store.now())})
 
     def go_on(self, side: str, stage: str, now: datetime | None = None) -> None:
+        params = {"side": side, "stage": stage, "now": self.store.time(now or self.store.now())}
         with self.store.work():
-            self.store.run("move_on", {"side": side, "stage": stage, "now": self.store.time(now or self.store.now())})
+            if not self.store.run("move_on", params):
+                raise Conflict(f"The move of instance `{self.instance}` was abandoned meanwhile.")
 
     def is_busy(self) -> bool:
         """Some worker takes jobs, or has one."""
@@ -289,6 +302,15 @@ class Side(ABC):
 
     @abstractmethod
     def take_up_law(self, queue: str, table: str) -> None: ...
+
+    def give_up(self, mark: str) -> None:
+        """Take away what this move has brought, and only if nobody has opened it meanwhile."""
+        with self.store.work():
+            for row in self.store.rows("lock_moves"):
+                if (row["mark"], row["stage"]) == (mark, "arriving"):
+                    self.remove()
+                    return
+            raise Conflict(f"Instance `{self.instance}` was opened in {self.told} just now. It is moved: use it there.")
 
     @abstractmethod
     def remove(self) -> None:

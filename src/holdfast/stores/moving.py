@@ -134,7 +134,7 @@ class Move:
         if arriving is None or arriving.mark != leaving.mark:
             self._refuse_other_target(leaving)
         else:
-            self.target.remove()
+            self.target.give_up(leaving.mark)
         self.source.unseal()
 
     # What is checked before anything changes

@@ -148,11 +148,9 @@ class PostgresSide(Side):
 
     def _every_table(self, but: Sequence[str] = ("move",)) -> list[str]:
         """Also the parts of tables: who writes to a part is not seen by a trigger on the whole."""
-        found = self.store.rows("catalog", {"prefix": f"{self.instance}__", "instance": self.instance})
         left_out = {f"{self.instance}__{name}" for name in but}
-        return [
-            queryfile.quoted(name) for name in dict.fromkeys(row["table_name"] for row in found) if name not in left_out
-        ]
+        names = dict.fromkeys(row["table_name"] for row in self.catalog())
+        return [queryfile.quoted(name) for name in names if name not in left_out]
 
     def lay_down_law(self, table: str) -> None:
         self._define("lay_down_law", {"table": queryfile.quoted(table)})

@@ -31,10 +31,15 @@ class SqliteSide(Side):
     def is_same(self, other: Side) -> bool:
         return isinstance(other, SqliteSide) and os.path.samefile(self.store.path, other.store.path)
 
+    @property
+    def _lock_path(self) -> str:
+        """Beside the file itself, not beside a link to it."""
+        return f"{os.path.realpath(self.store.path)}-move"
+
     def take(self) -> None:
         if self._lock_file is not None:
             return
-        path = f"{self.store.path}-move"
+        path = self._lock_path
         found = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -49,7 +54,7 @@ class SqliteSide(Side):
 
     def close(self) -> None:
         if self._lock_file is not None:
-            os.unlink(f"{self.store.path}-move")
+            os.unlink(self._lock_path)
             os.close(self._lock_file)
         super().close()
 

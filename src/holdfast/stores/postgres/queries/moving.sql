@@ -2,6 +2,13 @@
 -- At most one as the source and one as the target.
 select * from {move};
 
+-- name: lock_moves
+-- Until the end of the transaction.
+select * from {move} for update;
+
+-- name: owned_tables
+select table_name from __holdfast_table where instance = :instance;
+
 -- name: begin_move
 insert into {move} (side, stage, mark, other, start_time) values (:side, :stage, :mark, :other, :now);
 
@@ -22,7 +29,7 @@ select (select count(*) from {worker} where gone is null and duties like '%"run"
 
 -- name: same_schema
 -- Two schemas of one database are two databases to us.
-select current_schema() as name;
+select coalesce((select relnamespace from pg_class where oid = to_regclass('__holdfast_instance'))::regnamespace::text, current_schema()) as name;
 
 -- name: lock_move
 -- Until the connection ends, and seen from every connection to this database. Differs from SQLite: there a file is locked.
@@ -37,19 +44,19 @@ set local lock_timeout = '300ms';
 lock table {tables} in share row exclusive mode;
 
 -- name: catalog
--- Every table of the instance with its columns; of the jobs each queue's table, of the archive the whole.
+-- Every table that is called like those of the instance, with its columns; in the schema in which instances are. Of the jobs each queue's table, of the archive the whole.
 select c.relname as table_name, a.attname as column_name, format_type(a.atttypid, a.atttypmod) as type,
   coalesce(array_position(i.indkey::int2[], a.attnum), -1) + 1 as key_place
 from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
   left join pg_index i on i.indrelid = c.oid and i.indisprimary
-where c.relnamespace = current_schema()::regnamespace and c.relkind in ('r', 'p')
+where c.relnamespace = (select relnamespace from pg_class where oid = to_regclass('__holdfast_instance')) and c.relkind in ('r', 'p')
   and (starts_with(c.relname, :prefix) or c.relname in (select table_name from __holdfast_table where instance = :instance))
 order by c.relname, a.attnum;
 
 -- name: catalog_parents
 -- Which tables must be there before which.
 select c.relname as table_name, p.relname as parent from pg_constraint f join pg_class c on c.oid = f.conrelid join pg_class p on p.oid = f.confrelid
-where f.contype = 'f' and c.relnamespace = current_schema()::regnamespace and starts_with(c.relname, :prefix);
+where f.contype = 'f' and c.relnamespace = (select relnamespace from pg_class where oid = to_regclass('__holdfast_instance')) and starts_with(c.relname, :prefix);
 
 -- name: count_rows
 select count(*) as count from {table};
@@ -89,7 +96,7 @@ delete from {table} where {first} = :first and {second} = :second;
 -- The last id that each table gave out, whatever has become of it.
 select c.relname as table_name, coalesce(pg_sequence_last_value(pg_get_serial_sequence(quote_ident(c.relname), 'id')::regclass), 0) as last
 from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'id' and a.attidentity <> ''
-where c.relnamespace = current_schema()::regnamespace and starts_with(c.relname, :prefix);
+where c.relnamespace = (select relnamespace from pg_class where oid = to_regclass('__holdfast_instance')) and starts_with(c.relname, :prefix);
 
 -- name: set_id_sequence
 select setval(pg_get_serial_sequence(quote_ident(:table_name), 'id')::regclass, :last) where :last > 0;

@@ -2,6 +2,13 @@
 -- At most one as the source and one as the target.
 select * from {move};
 
+-- name: lock_moves
+-- Until the end of the transaction, which has the whole file.
+select * from {move};
+
+-- name: owned_tables
+select table_name from __holdfast_table where instance = :instance;
+
 -- name: begin_move
 insert into {move} (side, stage, mark, other, start_time) values (:side, :stage, :mark, :other, :now);
 
@@ -21,7 +28,7 @@ select (select count(*) from {worker} where gone is null and duties like '%"run"
   + (select count(*) from {lease} where worker is not null) as found;
 
 -- name: catalog
--- Every table of the instance with its columns. Differs from PostgreSQL: types say nothing of times and flags.
+-- Every table that is called like those of the instance, with its columns. Differs from PostgreSQL: types say nothing of times and flags.
 select m.name as table_name, c.name as column_name, c.type as type, c.pk as key_place
 from sqlite_master m join pragma_table_info(m.name) c
 where m.type = 'table' and (substr(m.name, 1, length(:prefix)) = :prefix
