@@ -488,8 +488,11 @@ def test_a_file_is_locked_by_whatever_name_it_is_given(tmp_path: Path, instance:
     sides[0].take()
     with pytest.raises(Conflict, match="Another `holdfast move`"):
         sides[1].take()
+    sides.append(open_side(f"sqlite:///{tmp_path}/jobs.db", "neighbour", clock))
+    sides[2].take()  # whatever is done to another instance of the file
     for side in sides:
         side.close()
+    assert not list(tmp_path.glob("*-move"))
 
 
 @pytest.mark.claim("M1", "M4")

@@ -34,7 +34,7 @@ class SqliteSide(Side):
     @property
     def _lock_path(self) -> str:
         """Beside the file itself, not beside a link to it."""
-        return f"{os.path.realpath(self.store.path)}-move"
+        return f"{os.path.realpath(self.store.path)}-{self.instance}-move"
 
     def take(self) -> None:
         if self._lock_file is not None:
