@@ -92,6 +92,7 @@ def test_a_seed_gives_the_same_again(cli: Call, tmp_path: Path) -> None:
         ),
         (("FILE", "--set", "queues"), 2, "is no change; write what and how"),
         (("--from-archive", "yesterday"), 2, "write a day as 2026-12-24"),
+        (("--from-archive", "9999-12-31"), 2, "give a day of a year from 1970 to 9000."),
     ],
 )
 def test_what_is_wrong_is_told(cli: Call, small: str, arguments: tuple[str, ...], code: int, words: str) -> None:
@@ -143,6 +144,33 @@ def test_a_day_that_was_is_played_again(cli: Call, yesterday: App, url: str, tmp
     assert played["described"]["types"]["send"]["wait"]["max"] == pytest.approx(19 * 120, abs=130)
     assert played["changed"]["types"]["send"]["wait"]["max"] < 600
     assert timedelta(seconds=played["described"]["seconds"]) == timedelta(days=1)
+
+
+def test_a_job_of_a_day_that_the_settings_of_today_refuse_is_told_and_the_others_are_played(
+    cli: Call, url: str
+) -> None:
+    clock = MovableClock(datetime(2026, 3, 2, 12, tzinfo=UTC))
+    with App(url, name="shop", clock=clock) as app:
+        mail = app.queue("mail", throttle_limit=5)
+
+        @mail.job
+        def send() -> None: ...
+
+        send.using(throttle_factor=4).enqueue_many([{}, {}])
+        send.using(expires=clock.now() + timedelta(minutes=1)).enqueue()
+        app.run_until_idle()
+        app.limit("mail", 3)
+    Path("workers.toml").write_text("[workers.some]\n")
+    day = ("simulate", "workers.toml", "--from-archive", "2026-03-02", "--url", url)
+    later = ("--set", "types.send.time_windows=['20:00-21:00']")
+
+    played = cli(*day, *later, "--json").json
+    assert [played[name]["types"]["send"]["refused"] for name in ("described", "changed")] == [2, 3]
+    assert played["described"]["types"]["send"]["succeeded"] == 1
+    assert "throttle_factor 4.0 is above the queue's throttle_limit 3.0" in played["described"]["first_refusal"]
+    told = cli(*day, *later).out
+    assert "Refused when they came: 2. The first is `send`: throttle_factor 4.0 is above" in told
+    assert "Refused when they came, with the change: 3." in told
 
 
 def test_living_workers_are_those_of_the_day(cli: Call, yesterday: App, url: str) -> None:

@@ -99,6 +99,102 @@ def test_what_is_not_toml_is_told_with_its_line() -> None:
     assert "line 1" in problems("[queues\n")[0]
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = " + "9" * 5000, "thousands of digits; write a smaller one"),
+        ("x = " + "[" * 5000 + "]" * 5000, "deeper than 20 levels"),
+        ("x = " + "[" * 25 + "]" * 25, "deeper than 20 levels"),
+        (".".join("a" * 3000) + " = 1", "deeper than 20 levels"),
+    ],
+)
+def test_toml_that_is_no_description_is_told(text: str, words: str) -> None:
+    assert words in problems(text)[0]
+    with pytest.raises(Invalid, match="--set"):
+        fleet(changed(read(SMALL, "fleet.toml"), [text]))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("types.send.queue=['mail']", "`['mail']` is no queue of this file. Did you mean `mail`?"),
+        ("types.send.queue={a=1}", "is no queue of this file. Known are mail."),
+        ("types.send.duration=1e303", "`duration` is 1e+303; give a number of at least 0 and at most 315,360,000."),
+        ("types.send.duration={p50=1, median=1}", "it has a percentile twice (median is p50): give each once."),
+        ("types.send.duration={p50=1, 'p50.0'=2}", "it has a percentile twice"),
+        ("types.send.duration={mean=1e-200, deviation=1}", "`duration` has `mean`, which is 1e-200; give a number"),
+        ("types.send.duration={p50=1, p90=1e300}", "`duration` has `p90`, which is 1e+300; give a number"),
+        ("types.send.duration={p50=1, p90=2, min=3, max=2}", "its min is above its max: exchange them."),
+        ("types.send.duration={exponential=1, min=3, max=2}", "its min is above its max"),
+        ("types.send.payload={r={eu=1e308, us=1e308}}", "that add up to a finite number above 0."),
+        ("types.send.payload={r={}}", "that add up to a finite number above 0."),
+        ("types.send.expires_after=3e11", "`expires_after` is 300000000000.0; give a number above 0 and at most 315"),
+        ("types.send.prefer_for=1e305", "`prefer_for` is 1e+305; give"),
+        ("types.send.retry={kind='fixed', seconds=1, secnds=2}", "`retry` has `secnds`, which is not known with kind"),
+        ("queues.mail.throttler={kind='rate', count=1, per=1, brst=2}", "`brst`, which is not known with kind 'rate'."),
+        ("types.send.arrivals=[{every=1e308}]", "`arrivals` has `every`, which is 1e+308; give a number"),
+        ("types.send.arrivals=[{every=1e-9}]", "`every`, which is 1e-09; give a number of at least 1e-06"),
+        (
+            "types.send.arrivals=[{every=0.001}]",
+            "about 86,400,000 jobs of all types come in 24 h, and at most 50,000,000",
+        ),
+        ("types.send.arrivals=[{per_second=1e305}]", "`per_second`, which is 1e+305; give a number"),
+        ("types.send.arrivals=[{per_second=600}]", "about 51,840,000 jobs"),
+        ("types.send.arrivals=[{per_hour=1e308}]", "`per_hour`, which is 1e+308; give a number"),
+        ("types.send.arrivals=[{per_day=3e7}, {per_day=3e7}]", "about 60,000,000 jobs"),
+        (f"types.send.arrivals=[{{by_hour={[2.5e6] * 24}}}]", "about 60,000,000 jobs"),
+        ("types.send.arrivals=[{burst=2147483647, at='09:00'}]", "`burst`, which is 2147483647; give a whole number"),
+        ("types.send.arrivals=[{burst=30_000_000, at=['09:00', '10:00']}]", "about 60,000,000 jobs"),
+        ("types.send.arrivals=[{burst=2, at='09:00', within=1e308}]", "`within`, which is 1e+308; give a number"),
+        (
+            "types.send.arrivals=[{burst=2, at=['00:10', '00:20Z']}]",
+            "`at`, which is ['00:10', '00:20Z']; leave the zone",
+        ),
+        ("workers.one.start=['08:00Z']", "`start` is ['08:00Z']; leave the zone out: all times of day are in that of"),
+        ("workers.one.grace=1e305", "`grace` is 1e+305; give"),
+        ("workers.one.restart_after=1e305", "`restart_after` is 1e+305; give"),
+        ("workers.one.crashes_every=0.001", "`crashes_every` is 0.001; give a number of at least 1 and at most"),
+        (
+            "workers.one={count=1000, crashes_every=600}",
+            "about 144,000 crashes of all workers come in 24 h, and at most",
+        ),
+        ("workers.one={count=1000, crashes=['01:00'], crashes_every=864}", "about 101,000 crashes"),
+        ("simulation.lost_after=1e-6", "`lost_after` is 1e-06; give a number of at least 0.01 and at most"),
+        (
+            "simulation.start=9999-12-31T00:00:00Z",
+            "`start` is 9999-12-31 00:00:00+00:00; give a year from 1970 to 9000.",
+        ),
+        ("simulation.start=0001-01-01T00:00:00+05:00", "give a year from 1970 to 9000."),
+    ],
+)
+def test_what_could_not_be_played_is_refused_before_it_begins(change: str, words: str) -> None:
+    found = problems(SMALL, change)
+    assert len(found) == 1
+    assert words in found[0]
+
+
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        ("[simulation]\nhours = 1\ndays = 1", "`hours` and `days`"),
+        ("[queues.more]\nlimit = 1\nthrottle_limit = 2", "`limit`"),
+    ],
+)
+def test_what_is_said_twice_is_refused(table: str, line: str) -> None:
+    found = problems(f"{table}\n{SMALL}", "types.send.queue=mail")
+    assert len(found) == 1
+    assert found[0].startswith(f"fleet.toml:2: {line}")
+    assert found[0].endswith("say the same; give one of the two.")
+
+
+def test_a_change_goes_over_what_says_the_same_by_another_name() -> None:
+    described = changed(read(SMALL, "fleet.toml"), ["simulation.days=3"])
+    found = fleet(changed(described, ["simulation.hours=1", "queues.mail.throttle_limit=20"]))
+    assert (found.seconds, found.queues[0].throttle_limit) == (3600, 20)
+    found = fleet(changed(described, ["workers.hours.count=1", "workers.days.count=2"]))
+    assert [plan.name for plan in found.workers] == ["one", "hours", "days"]
+
+
 def test_a_change_goes_over_what_the_file_says() -> None:
     found = fleet(
         changed(
@@ -132,6 +228,7 @@ def test_a_change_that_is_wrong_is_told_as_it_was_written() -> None:
     [
         (2, Fixed(2.0)),
         ({"exponential": 4}, Exponential(4.0)),
+        ({"exponential": 4, "min": 2, "max": 9}, Exponential(4.0, 2.0, 9.0)),
         ({"p50": 1, "p84.1344746": math.e}, Percentiles(((0.0, 0.0), (1.0, 1.0)))),
         ({"median": 1, "p84.1344746": math.e, "max": 9}, Percentiles(((0.0, 0.0), (1.0, 1.0)), 0.0, 9.0)),
     ],
@@ -163,6 +260,17 @@ def test_what_is_drawn_has_the_percentiles_that_were_asked_for() -> None:
     assert drawn[-1] == 60
     lognormal = duration({"mean": 10, "deviation": 5})
     assert sum(chance.seconds_of(lognormal, luck) for _ in range(20_000)) / 20_000 == pytest.approx(10, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [{"exponential": 10}, {"mean": 10, "deviation": 20}, {"p50": 10, "p90": 30}, {"p50": 1e-6, "p50.01": 3e8}],
+)
+def test_nothing_is_drawn_outside_of_min_and_max(written: dict[str, float]) -> None:
+    luck = random.Random(3)
+    drawn = {chance.seconds_of(duration({**written, "min": 5, "max": 15}), luck) for _ in range(500)}
+    assert (min(drawn), max(drawn)) == (5, 15)
+    assert max(chance.seconds_of(duration(written), luck) for _ in range(500)) <= 315_360_000
 
 
 def test_arrivals() -> None:

@@ -218,6 +218,16 @@ def test_what_expires_before_its_turn_ends() -> None:
     assert (each.succeeded, each.expired, each.dead) == (3, 7, 7)
 
 
+def test_what_the_store_refuses_is_counted_and_the_others_are_played() -> None:
+    job = {"arrivals": {"every": 60}, "expires_after": 60, "time_windows": ["00:30-00:40"]}
+    result = play(fleet({"job": job, "other": {"arrivals": {"every": 60}}}))
+    each = result.types["job"]
+    assert (each.arrived, each.refused, each.succeeded) == (59, 49, 10)
+    assert (result.types["other"].refused, result.types["other"].succeeded) == (0, 59)
+    assert "`job`: " in (result.first_refusal or "")
+    assert "Give a later `expires`." in (result.first_refusal or "")
+
+
 def test_an_attempt_that_takes_too_long_times_out() -> None:
     job = {"arrivals": {"burst": 2, "at": "00:10"}, "duration": 100, "timeout": 30, "retries": 1}
     each = play(fleet({"job": job}, {"many": {}})).types["job"]

@@ -82,9 +82,13 @@ def _file(file: Path) -> Described:
 
 def _midnight(day: str) -> datetime:
     try:
-        return datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC)
+        found = date.fromisoformat(day)
     except ValueError:
         raise Invalid(f"--from-archive is {day!r}; write a day as 2026-12-24.") from None
+    if found.year not in description.YEARS:
+        years = description.YEARS
+        raise Invalid(f"--from-archive is {day!r}; give a day of a year from {years[0]} to {years[-1]}.")
+    return datetime.combine(found, datetime.min.time(), UTC)
 
 
 def _flagged(described: Described, flags: Mapping[str, Any]) -> Described:
@@ -92,8 +96,6 @@ def _flagged(described: Described, flags: Mapping[str, Any]) -> Described:
     given = {name: value for name, value in flags.items() if value is not None}
     if {"days", "hours"} <= given.keys():
         raise Invalid("Give --days or --hours, not both.")
-    if {"days", "hours"} & given.keys():
-        described = description.without(described, "simulation", ("days", "hours"))
     return description.changed(described, [f"simulation.{name}={value}" for name, value in given.items()])
 
 
@@ -142,6 +144,7 @@ def _show(variants: Sequence[Variant], changes: Sequence[str]) -> None:
     say(
         f"{result.jobs:,} jobs in {tables.span(result.seconds)} from {result.start}, seed {result.seed}; it took {took}.\n"
     )
+    _show_refused(variants)
     if changes:
         changed = variants[1].result
         say(f"As described, and with {', '.join(changes)}:\n")
@@ -150,6 +153,13 @@ def _show(variants: Sequence[Variant], changes: Sequence[str]) -> None:
         return
     tables.show(_types(result), Text(), _queues(result), Text(), _workers(result), Text())
     tables.show(*_charts(result))
+
+
+def _show_refused(variants: Sequence[Variant]) -> None:
+    for when, variant in zip(("", ", with the change"), variants, strict=False):
+        refused = sum(each.refused for each in variant.result.types.values())
+        if refused:
+            say(f"Refused when they came{when}: {refused:,}. The first is {variant.result.first_refusal}\n")
 
 
 def _types(result: Result) -> RenderableType:

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from holdfast.clock import microseconds, moment
 from holdfast.jobs import windows, zones
+from holdfast.jobs.retry import LONGEST
 from holdfast.simulation.fleet import (
     Arrivals,
     Burst,
@@ -34,6 +35,7 @@ from holdfast.simulation.fleet import (
 )
 
 SECOND = 1_000_000
+CEILING = math.log(LONGEST)
 SLICE = 900 * SECOND  # in which the hour of the day is the same in every zone
 
 
@@ -125,10 +127,10 @@ def seconds_of(duration: Duration, luck: random.Random) -> float:
         case Fixed():
             return duration.seconds
         case Exponential():
-            return luck.expovariate(1 / duration.mean)
+            drawn = luck.expovariate(1 / duration.mean)
         case Percentiles():
-            drawn = math.exp(_between(duration.points, luck.gauss(0, 1)))
-            return max(duration.least, drawn if duration.most is None else min(drawn, duration.most))
+            drawn = math.exp(min(_between(duration.points, luck.gauss(0, 1)), CEILING))
+    return max(duration.least, min(drawn, duration.most))
 
 
 def _between(points: tuple[tuple[float, float], ...], at: float) -> float:

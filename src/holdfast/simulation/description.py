@@ -23,6 +23,7 @@ from holdfast.jobs import retry, throttle, throttlers, windows, zones
 from holdfast.jobs.names import check_job_type, check_name
 from holdfast.jobs.numbers import is_finite, is_whole
 from holdfast.jobs.placement import check_labels
+from holdfast.jobs.retry import LONGEST
 from holdfast.simulation.fleet import (
     DAY,
     HOUR,
@@ -43,10 +44,14 @@ from holdfast.workflows.definition import nearest
 
 Read = Callable[[Any], Any]
 A_MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
-LONGEST = 366 * DAY
+YEARS = range(1970, 9001)  # in which a simulation may begin: with every duration after it, times are still moments
+DEEPEST = 20  # levels of tables and lists
+MOST_JOBS = 50_000_000
+MOST_CRASHES = 100_000
 MOST_WORKERS = 1000
 RATES = {"per_second": HOUR, "per_minute": HOUR / 60, "per_hour": 1.0, "per_day": 1 / 24}
-LOGNORMAL = ("mean", "deviation")
+BORDERS = {"min", "max"}
+SHORTEST = 1e-6  # seconds: times are whole microseconds
 
 
 class Key(Struct, frozen=True):
@@ -60,11 +65,15 @@ class Key(Struct, frozen=True):
 def number(least: float = 0.0, above: bool = False, most: float = math.inf) -> Read:
     def read(value: Any) -> float:
         if not is_finite(value) or value > most or (value <= least if above else value < least):
-            upper = "" if most == math.inf else f" and at most {most:g}"
+            upper = "" if most == math.inf else f" and at most {most:,.10g}"
             raise Invalid(f"is {value!r:.40}; give a number {'above' if above else 'of at least'} {least:g}{upper}.")
         return float(value)
 
     return read
+
+
+def seconds(least: float = 0.0, above: bool = False) -> Read:
+    return number(least, above, LONGEST)
 
 
 def whole(least: int, most: int = 2**31 - 1) -> Read:
@@ -74,6 +83,14 @@ def whole(least: int, most: int = 2**31 - 1) -> Read:
         return int(value)
 
     return read
+
+
+def part(value: Mapping[str, Any], name: str, read: Read) -> Any:
+    """Of a table that is a value; what is wrong is told with its name."""
+    try:
+        return read(value[name])
+    except Invalid as error:
+        raise Invalid(f"has `{name}`, which {error}") from None
 
 
 def one_of(*known: str) -> Read:
@@ -108,6 +125,8 @@ def times(value: Any) -> tuple[time, ...]:
         read = [each if isinstance(each, time) else time.fromisoformat(each) for each in found]
     except (TypeError, ValueError):
         raise Invalid(f'is {value!r:.60}; give times of the day, for example ["09:00", "17:30"].') from None
+    if any(each.tzinfo is not None for each in read):
+        raise Invalid(f"is {value!r:.60}; leave the zone out: all times of day are in that of `simulation.zone`.")
     return tuple(sorted(read))
 
 
@@ -120,6 +139,8 @@ def time_windows(value: Any) -> tuple[str, ...]:
 def moment(value: Any) -> datetime:
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise Invalid(f"is {value!s:.60}; write a time with its zone, for example 2026-01-05T00:00:00Z.")
+    if value.year not in YEARS:
+        raise Invalid(f"is {value!s:.60}; give a year from {YEARS[0]} to {YEARS[-1]}.")
     return value.astimezone(UTC)
 
 
@@ -133,6 +154,7 @@ def zone(value: Any) -> str:
 def policy(value: Any) -> retry.Policy:
     found = retry.decode(as_json(value, "retry", '{ kind = "fixed", seconds = 5 }'))
     assert found is not None
+    _check_fields(value, found)
     return found
 
 
@@ -142,13 +164,23 @@ def throttler(value: Any) -> str:
         text = msgspec.json.encode({**value, "burst": value.get("count")}).decode()
     if value.get("kind") == "function":
         raise Invalid("is a function, which stands in an app's code; give a share, a per_key or a rate.")
-    return throttlers.encode(throttlers.decode(text)) or ""
+    found = throttlers.decode(text)
+    _check_fields(value, found)
+    return throttlers.encode(found) or ""
 
 
 def as_json(value: Any, what: str, example: str) -> str:
     if not isinstance(value, dict) or "kind" not in value:
         raise Invalid(f"is {value!r:.60}; give a table with its kind, for example {what} = {example}.")
     return msgspec.json.encode(value).decode()
+
+
+def _check_fields(value: Mapping[str, Any], found: Any) -> None:
+    """A field with a slip of the pen would be passed over in silence."""
+    known = ["kind", *found.__struct_fields__]
+    for name in value:
+        if name not in known:
+            raise Invalid(f"has `{name}`, which is not known with kind {value['kind']!r}.{_hint(name, known)}")
 
 
 def payload(value: Any) -> dict[str, dict[str, float]]:
@@ -159,12 +191,11 @@ def payload(value: Any) -> dict[str, dict[str, float]]:
     found = {}
     for name, weights in value.items():
         weights = {weights: 1} if isinstance(weights, str) else weights
-        right = (
-            isinstance(weights, dict) and weights and all(is_finite(each) and each >= 0 for each in weights.values())
-        )
-        if not right or not sum(weights.values()):
+        right = isinstance(weights, dict) and all(is_finite(each) and each >= 0 for each in weights.values())
+        if not right or not 0 < sum(map(float, weights.values())) < math.inf:
             raise Invalid(
-                f"has {name} = {weights!r:.60}; give values with their weights, for example {{ eu = 3, us = 1 }}."
+                f"has {name} = {weights!r:.60}; give values with their weights, for example {{ eu = 3, us = 1 }}, "
+                "that add up to a finite number above 0."
             )
         found[name] = {str(each): float(weight) for each, weight in weights.items()}
     return found
@@ -173,23 +204,32 @@ def payload(value: Any) -> dict[str, dict[str, float]]:
 def duration(value: Any) -> Duration:
     """A number, or a table that says how it is spread."""
     if not isinstance(value, dict):
-        return Fixed(number()(value))
-    given = {
-        name: number(above=True)(each) for name, each in value.items() if name in ("min", "max") or is_finite(each)
-    }
-    least, most = given.pop("min", 0.0), given.pop("max", None)
-    if set(given) == {"exponential"} and given.keys() | {"min", "max"} >= value.keys():
-        return Exponential(given["exponential"])
-    if set(given) == set(LOGNORMAL):
+        return Fixed(seconds()(value))
+    given = {name: part(value, name, seconds(SHORTEST)) for name in value if name in BORDERS or is_finite(value[name])}
+    least, most = given.pop("min", 0.0), given.pop("max", float(LONGEST))
+    if least > most:
+        raise Invalid(f"is {value!r:.80}; its min is above its max: exchange them.")
+    if len(given) != len(value.keys() - BORDERS):
+        raise Invalid(f"is {value!r:.80}; give {DURATIONS}.")
+    if set(given) == {"exponential"}:
+        return Exponential(given["exponential"], least, most)
+    if set(given) == {"mean", "deviation"}:
         variance = math.log(1 + (given["deviation"] / given["mean"]) ** 2)
         middle = math.log(given["mean"]) - variance / 2
         return Percentiles(((0.0, middle), (1.0, middle + math.sqrt(variance))), least, most)
-    points = sorted((percentile(name), math.log(seconds)) for name, seconds in given.items())
-    if len(points) < 2 or len(given) != len(value) - ("min" in value) - ("max" in value):
+    return Percentiles(_points(value, given), least, most)
+
+
+def _points(value: Any, given: Mapping[str, float]) -> tuple[tuple[float, float], ...]:
+    points = sorted((percentile(name), math.log(each)) for name, each in given.items())
+    if len(points) < 2:
         raise Invalid(f"is {value!r:.80}; give {DURATIONS}.")
-    if any(high < low for (_, low), (_, high) in pairwise(points)):
-        raise Invalid(f"is {value!r:.80}; a higher percentile cannot be shorter.")
-    return Percentiles(tuple(points), least, most)
+    for (at, low), (next_at, high) in pairwise(points):
+        if at == next_at:
+            raise Invalid(f"is {value!r:.80}; it has a percentile twice (median is p50): give each once.")
+        if high < low:
+            raise Invalid(f"is {value!r:.80}; a higher percentile cannot be shorter.")
+    return tuple(points)
 
 
 DURATIONS = (
@@ -221,18 +261,35 @@ def _arrival(value: Any) -> Arrivals:
     during = windows.parse_all(time_windows(rest.pop("during"))) if "during" in rest else ()
     names = set(rest)
     if names == {"every"}:
-        return Every(number(above=True)(rest["every"]), during)
+        return Every(part(rest, "every", seconds(SHORTEST)), during)
     if names == {"by_hour"}:
-        rates = rest["by_hour"]
-        if not isinstance(rates, list) or len(rates) != 24:
-            raise Invalid("has by_hour without 24 numbers; give one for each hour of the day.")
-        return Poisson(tuple(number()(each) for each in rates), during)
+        return Poisson(part(rest, "by_hour", rates), during)
     if len(names) == 1 and names <= RATES.keys():
         name = next(iter(names))
-        return Poisson((number()(rest[name]) * RATES[name],), during)
+        return Poisson((part(rest, name, number(most=MOST_JOBS)) * RATES[name],), during)
     if {"burst", "at"} <= names <= {"burst", "at", "within"}:
-        return Burst(whole(1)(rest["burst"]), times(rest["at"]), number()(rest.get("within", 0)), during)
+        within = part(rest, "within", seconds()) if "within" in rest else 0.0
+        return Burst(part(rest, "burst", whole(1, MOST_JOBS)), part(rest, "at", times), within, during)
     raise Invalid(f"is {value!r:.80}; give {ARRIVALS}.")
+
+
+def rates(value: Any) -> tuple[float, ...]:
+    if not isinstance(value, list) or len(value) != 24:
+        raise Invalid("has not 24 numbers; give one for each hour of the day.")
+    return tuple(number(most=MOST_JOBS)(each) for each in value)
+
+
+def expected(wanted: Arrivals, length: float) -> float:
+    """How many come in so many seconds, about; those outside of `during` count too, for they are drawn."""
+    days = math.ceil(length / DAY)
+    match wanted:
+        case Every():
+            return length / wanted.seconds
+        case Poisson():
+            per_hour = wanted.per_hour
+            return min(max(per_hour) * length / HOUR, sum(per_hour) / len(per_hour) * 24 * days)
+        case Burst():
+            return wanted.count * len(wanted.at) * days
 
 
 ARRIVALS = (
@@ -246,7 +303,9 @@ SIMULATION: Mapping[str, Key] = {
     "hours": Key("a number", "The same in hours.", number(above=True, most=366 * 24)),
     "zone": Key("a zone", "Of the hours and times of day in this file; UTC unless said.", zone),
     "seed": Key("a whole number", "From which chance draws; 1 unless said.", whole(0)),
-    "lost_after": Key("seconds", "After which a worker that died is missed; 30 unless said.", number(above=True)),
+    "lost_after": Key(
+        "seconds", "After which a worker that died is missed, 0.01 at least; 30 unless said.", seconds(0.01)
+    ),
 }
 QUEUE: Mapping[str, Key] = {
     "throttle_limit": Key("a number", "As in `app.queue`; below 1 there is none. `limit` is the same.", number()),
@@ -267,7 +326,7 @@ TYPE: Mapping[str, Key] = {
     "payload": Key(
         "a table", "Values of arguments with their weights, for throttlers: `{ region = { eu = 3, us = 1 } }`.", payload
     ),
-    "expires_after": Key("seconds", "From the enqueue to `expires`.", number(above=True)),
+    "expires_after": Key("seconds", "From the enqueue to `expires`.", seconds(above=True)),
     "timeout": Key('seconds, or `"none"`', "As in `@queue.job`.", or_none(number(above=True))),
     "retries": Key('a whole number, or `"none"`', "As in `@queue.job`.", or_none(whole(0))),
     "retry": Key(
@@ -280,7 +339,7 @@ TYPE: Mapping[str, Key] = {
     "max_crashes": Key('a whole number, or `"none"`', "As in `@queue.job`.", or_none(whole(1))),
     "labels": Key("a list", "That a worker must have to run them.", labels),
     "prefers": Key("a list", "Labels of workers that get them first.", labels),
-    "prefer_for": Key("seconds", "How long the others leave them to those.", number()),
+    "prefer_for": Key("seconds", "How long the others leave them to those.", seconds()),
 }
 WORKER: Mapping[str, Key] = {
     "count": Key("a whole number", "How many there are that are alike; 1 unless said.", whole(0, MOST_WORKERS)),
@@ -290,12 +349,14 @@ WORKER: Mapping[str, Key] = {
     "labels": Key("a list", "That they have.", labels),
     "start": Key("times of day", "When they come, each day; unless said they are there from the beginning.", times),
     "stop": Key("times of day", "When they leave in good order, each day.", times),
-    "grace": Key("seconds", "What is in hand then has to end; 10 unless said.", number()),
+    "grace": Key("seconds", "What is in hand then has to end; 10 unless said.", seconds()),
     "crashes": Key("times of day", "When they die, each day.", times),
-    "crashes_every": Key("seconds", "Between crashes of one of them, on average.", number(above=True)),
-    "restart_after": Key('seconds, or `"none"`', "From a crash to the next start; 10 unless said.", or_none(number())),
+    "crashes_every": Key("seconds", "Between crashes of one of them, on average; 1 at least.", seconds(1)),
+    "restart_after": Key('seconds, or `"none"`', "From a crash to the next start; 10 unless said.", or_none(seconds())),
 }
 SHORT = {"limit": "throttle_limit"}
+SAME = {**SHORT, "hours": "days"}  # of which one may stand
+RIVALS = {**SAME, **{other: name for name, other in SAME.items()}}
 TABLES: Mapping[str, Mapping[str, Key]] = {"queues": QUEUE, "types": TYPE, "workers": WORKER}
 
 
@@ -330,11 +391,33 @@ class Described(Struct, frozen=True):
 
 
 def read(text: str, where: str) -> Described:
-    """What the file says; `WrongDescription` if it is not TOML."""
+    """What the file says; `WrongDescription` if it is not TOML, or more than a description could be."""
     try:
-        return Described(where, tomllib.loads(text), text)
+        return Described(where, _parsed(text), text)
     except tomllib.TOMLDecodeError as error:
         raise WrongDescription(where, [f"{where}: is not TOML: {error}."]) from None
+    except ValueError as error:
+        raise WrongDescription(where, [f"{where}: cannot be read: {error}."]) from None
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """What a TOML text says; `ValueError` if it says nothing that could be a description."""
+    deep = f"it is nested deeper than {DEEPEST} levels, and no description is; take the inner ones away"
+    try:
+        found = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(deep) from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:  # from `int`
+        raise ValueError("a number in it has thousands of digits; write a smaller one") from None
+    level: list[Any] = [found]
+    for _ in range(DEEPEST):
+        inner = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [each for several in inner for each in several if isinstance(each, dict | list)]
+    if level:
+        raise ValueError(deep)
+    return found
 
 
 def changed(described: Described, changes: Sequence[str]) -> Described:
@@ -355,19 +438,11 @@ def over(described: Described, content: Mapping[str, Any]) -> Described:
     return Described(described.where, under, described.text, described.changes)
 
 
-def without(described: Described, table: str, names: Sequence[str]) -> Described:
-    content: dict[str, Any] = _copied(described.content)
-    for name in names:
-        if isinstance(content.get(table), dict):
-            content[table].pop(name, None)
-    return Described(described.where, content, described.text, described.changes)
-
-
 def _line(written: str) -> dict[str, Any]:
     name, equals, value = written.partition("=")
     for each in (value.strip(), msgspec.json.encode(value.strip()).decode()) if equals else ():
-        with contextlib.suppress(tomllib.TOMLDecodeError):
-            return tomllib.loads(f"{name} = {each}")
+        with contextlib.suppress(ValueError):
+            return _parsed(f"{name} = {each}")
     raise Invalid(
         f"--set {written!r} is no change; write what and how, for example --set queues.mail.throttle_limit=20."
     )
@@ -379,7 +454,9 @@ def _copied(value: Any) -> Any:
 
 def _lay_over(content: dict[str, Any], change: Mapping[str, Any]) -> None:
     for name, value in change.items():
-        name = SHORT.get(name, name) if SHORT.get(name) in content else name
+        if not isinstance(value, dict):  # else it is the name of a queue, a type or workers
+            content.pop(RIVALS.get(name, ""), None)
+    for name, value in change.items():
         if isinstance(value, dict) and isinstance(content.get(name), dict) and "kind" not in value:
             _lay_over(content[name], value)
         else:
@@ -414,19 +491,50 @@ class _Reading:
         self._queues = {name: self._queue(name, values) for name, values in tables["queues"].items()}
         self._types = {name: self._type(name, values) for name, values in tables["types"].items()}
         self._workers = tuple(self._worker(name, values) for name, values in tables["workers"].items())
+        self._check_size()
 
     def fleet(self) -> Fleet:
         given = dict(self._simulation)
-        seconds = given["hours"] * HOUR if "hours" in given else given.get("days", 1.0) * DAY
         named = {name: given[name] for name in ("zone", "seed", "lost_after") if name in given}
         return Fleet(
             start=given.get("start", A_MONDAY),
-            seconds=seconds,
+            seconds=self._length(),
             queues=tuple(self._queues.values()),
             types={name: plan for name, plan in self._types.items() if plan is not None},
             workers=self._workers,
             **named,
         )
+
+    def _length(self) -> float:
+        given = self._simulation
+        return float(given["hours"] * HOUR if "hours" in given else given.get("days", 1.0) * DAY)
+
+    def _check_size(self) -> None:
+        """What would not come to an end, in time or in memory, is not begun."""
+        length = self._length()
+        jobs = {
+            name: sum(expected(each, length) for each in plan.arrivals)
+            for name, plan in self._types.items()
+            if plan is not None
+        }
+        self._check_sum(jobs, ("types", "arrivals"), "`arrivals`: about {:,.0f} jobs", MOST_JOBS)
+        crashes = {
+            plan.name: plan.count
+            * (len(plan.crashes) * math.ceil(length / DAY) + length / (plan.crashes_every or math.inf))
+            for plan in self._workers
+        }
+        told = "`crashes_every` and `crashes`: about {:,.0f} crashes"
+        self._check_sum(crashes, ("workers", "crashes_every"), told, MOST_CRASHES)
+
+    def _check_sum(self, counts: Mapping[str, float], key: tuple[str, str], told: str, most: int) -> None:
+        table, name = key
+        total = sum(counts.values())
+        if total > most:
+            self._wrong(
+                (table, max(counts, key=counts.__getitem__), name),
+                f"{told.format(total)} of all {table} come in {self._length() / HOUR:g} h, and at most "
+                f"{most:,} are played; have fewer come, or play fewer hours.",
+            )
 
     def _tables(self, content: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:
         found = content.get(name)
@@ -441,6 +549,9 @@ class _Reading:
             return {}
         short: Mapping[str, str] = SHORT if known is QUEUE else {}
         self._unknown(table, place, [*known, *short])
+        for name, other in SAME.items():
+            if {name, other} <= table.keys():
+                self._wrong((*place, name), f"`{name}` and `{other}` say the same; give one of the two.")
         found = {}
         for name, value in table.items():
             meant = str(short.get(name, name))
@@ -454,8 +565,7 @@ class _Reading:
     def _unknown(self, table: Mapping[str, Any], place: Place, known: list[str]) -> None:
         for name in table:
             if name not in known:
-                hint = nearest(name, known) or f" Known are {', '.join(known)}."
-                self._wrong((*place, name), f"`{name}` is not a known key.{hint}")
+                self._wrong((*place, name), f"`{name}` is not a known key.{_hint(name, known)}")
 
     def _queue(self, name: str, values: Mapping[str, Any]) -> QueueDeclared:
         self._attempt(("queues", name), lambda: check_name(name, "Queue"))
@@ -466,12 +576,12 @@ class _Reading:
         place = ("types", name)
         self._attempt(place, lambda: check_job_type(name))
         queue = values.get("queue", next(iter(self._queues)) if len(self._queues) == 1 else None)
-        if queue not in self._queues:
-            told = "it names no queue" if queue is None else f"`{queue}` is no queue of this file"
-            self._wrong((*place, "queue"), f"{told}.{nearest(str(queue), list(self._queues))}")
+        if not isinstance(queue, str) or queue not in self._queues:
+            told = "it names no queue" if queue is None else f"`{queue!s:.60}` is no queue of this file"
+            self._wrong((*place, "queue"), f"{told}.{_hint(str(queue), list(self._queues))}")
             return None
-        row = _row(name, str(queue), values)
-        declared = self._queues[str(queue)]
+        row = _row(name, queue, values)
+        declared = self._queues[queue]
         self._attempt(place, lambda: throttle.check_factor(row.default_throttle_factor, declared.throttle_limit))
         self._attempt(place, lambda: self._check_pools(row, declared, values.get("payload", {})))
         template = self._attempt(place, lambda: new_job(row, "{}", {}))
@@ -491,7 +601,7 @@ class _Reading:
         for key, known in (("queues", list(self._queues)), ("types", list(self._types))):
             for each in values.get(key, ()):
                 if each not in known:
-                    self._wrong((*place, key), f"`{each}` is none of the {key} of this file.{nearest(each, known)}")
+                    self._wrong((*place, key), f"`{each}` is none of the {key} of this file.{_hint(each, known)}")
         return WorkerPlan(name, **values)
 
     def _attempt(self, place: Place, act: Callable[[], Any]) -> Any:
@@ -503,6 +613,10 @@ class _Reading:
 
     def _wrong(self, place: Place, told: str) -> None:
         self.problems.append((place, told))
+
+
+def _hint(name: str, known: list[str]) -> str:
+    return nearest(name, known) or (f" Known are {', '.join(known)}." if known else "")
 
 
 def _row(name: str, queue: str, values: Mapping[str, Any]) -> TypeRow:

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from holdfast.jobs.retry import LONGEST
 from holdfast.jobs.windows import Window
 from holdfast.stores.contract import NewJob, QueueDeclared, TypeRow
 
@@ -24,9 +25,11 @@ class Fixed(Struct, frozen=True):
 
 
 class Exponential(Struct, frozen=True):
-    """Without memory, `mean` seconds on average."""
+    """Without memory, `mean` seconds on average before `least` and `most` cut them off."""
 
     mean: float
+    least: float = 0.0
+    most: float = LONGEST
 
 
 class Percentiles(Struct, frozen=True):
@@ -37,7 +40,7 @@ class Percentiles(Struct, frozen=True):
 
     points: tuple[tuple[float, float], ...]
     least: float = 0.0
-    most: float | None = None
+    most: float = LONGEST
 
 
 Duration = Fixed | Exponential | Percentiles

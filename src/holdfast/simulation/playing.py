@@ -9,7 +9,7 @@
 import heapq
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from holdfast.clock import MovableClock, microseconds, moment
+from holdfast.errors import Invalid
 from holdfast.jobs.job import Job, Outcome
 from holdfast.jobs.placement import Colleague, Preference, asking
 from holdfast.jobs.states import Change
@@ -39,6 +40,7 @@ NEVER = 1e9
 LEAST = 0.001  # seconds of an attempt: without any, one that fails and is tried again at once would stop the clock
 TELL_EVERY = 2000  # jobs
 
+Coming = tuple[NewJob, TypePlan, int, Recorded | None]
 Told = Callable[[float, int], None]  # how much of the time is over, and the jobs so far
 
 
@@ -131,6 +133,7 @@ class Playing:
         self.full: set[str] = set()  # found so, and nothing has ended since
         self.jobs: dict[int, Played] = {}
         self.count = 0
+        self.first_refusal: str | None = None
         self._luck = random.Random(f"{fleet.seed}:workers")
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._numbers = 0
@@ -232,11 +235,14 @@ class Playing:
         text = msgspec.json.encode(arguments).decode()
         return structs.replace(plan.template, job_key=key, payload=text, expires_time=expires)
 
-    def _add(self, batch: list[tuple[NewJob, TypePlan, int, Recorded | None]]) -> None:
-        for (new, plan, number, recorded), job in zip(batch, self.store.add([each[0] for each in batch]), strict=True):
+    def _add(self, batch: list[Coming]) -> None:
+        for (new, plan, number, recorded), job in zip(batch, self._stored(batch), strict=True):
             counts = self.types[plan.row.job_type].counts
             counts["arrived"] += 1
             self.count += 1
+            if job is None:
+                counts["refused"] += 1
+                continue
             if job.duplicate:
                 counts["duplicates"] += 1
                 continue
@@ -244,6 +250,17 @@ class Playing:
             self._want(job.id, microseconds(job.scheduled_run_time))
         if self.count % TELL_EVERY < len(batch):
             self._told((self.now - self.start) / (self.end - self.start), self.count)
+
+    def _stored(self, batch: list[Coming]) -> Sequence[Job | None]:
+        """None for those that the store refuses, as it would refuse an enqueue: the others come all the same."""
+        try:
+            found: Sequence[Job] = self.store.add([each[0] for each in batch])
+            return found
+        except Invalid as error:
+            if len(batch) == 1:
+                self.first_refusal = self.first_refusal or f"`{batch[0][0].job_type}`: {error}"
+                return [None]
+        return [job for each in batch for job in self._stored([each])]
 
     def _want(self, job_id: int, due: int) -> None:
         """A job is wanted from then on."""
@@ -545,6 +562,7 @@ class Playing:
             stretch=self.fleet.seconds / COLUMNS,
             seed=self.fleet.seed,
             jobs=self.count,
+            first_refusal=self.first_refusal,
             types={name: tally.result(left[name]) for name, tally in self.types.items()},
             queues={
                 name: tally.result(

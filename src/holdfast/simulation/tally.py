@@ -32,6 +32,7 @@ class TypeResult(Struct, frozen=True, kw_only=True):
     queue: str
     arrived: int
     duplicates: int
+    refused: int  # by the store, as they came
     started: int  # attempts
     succeeded: int
     dead: int
@@ -76,6 +77,7 @@ class Result(Struct, frozen=True, kw_only=True):
     stretch: float  # seconds of each stretch of the backlog
     seed: int
     jobs: int
+    first_refusal: str | None  # why the first job was refused, if one was
     types: dict[str, TypeResult]
     queues: dict[str, QueueResult]
     workers: dict[str, WorkerResult]
@@ -90,7 +92,18 @@ class TypeTally:
         self.waits, self.turnarounds = array("q"), array("q")
 
     def result(self, left: int) -> TypeResult:
-        names = ("arrived", "duplicates", "started", "succeeded", "dead", "retries", "timeouts", "lost", "expired")
+        names = (
+            "arrived",
+            "duplicates",
+            "refused",
+            "started",
+            "succeeded",
+            "dead",
+            "retries",
+            "timeouts",
+            "lost",
+            "expired",
+        )
         counts = {name: self.counts[name] for name in names}
         return TypeResult(
             queue=self.queue, **counts, left=left, wait=spread(self.waits), turnaround=spread(self.turnarounds)
