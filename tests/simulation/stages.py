@@ -262,6 +262,7 @@ class PostgresStage:
         there: tuple[tuple[Any, str, Any], ...] = (
             (wire, "send", watched(wire.send, before, nothing)),
             (wire, "_end", watched(wire._end, nothing, behind)),
+            (wire, "ask", watched(wire.ask, before, behind)),
             (database, "cursor", watched(database.cursor, before, nothing)),
             (database, "execute", watched(database.execute, nothing, behind)),
         )
