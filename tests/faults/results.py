@@ -87,6 +87,6 @@ class Fault:
 
 
 def sizes(sample: Any, full: Any, timeout: float = 1200) -> list[Any]:
-    """For `parametrize`: a sample that runs with all tests, and the full size, which `make faults` runs."""
+    """For `parametrize`: a sample, which `make sample` runs, and the full size, which `make faults` runs."""
     marks = [pytest.mark.faults, pytest.mark.timeout(timeout)]
     return [pytest.param(sample, id="sample"), pytest.param(full, id="full", marks=marks)]

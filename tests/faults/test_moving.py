@@ -1,7 +1,7 @@
 """A move that is killed at every stage, under a live worker and a client that goes on: it is called again and ends, or is
 abandoned and the source works as before. Nothing that was accepted is lost.
 
-A sample runs with the other tests, every point with `make faults`.
+A sample runs with `make sample`, every point with `make faults`.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Workers of workflows that are killed again and again: every task is done, nothing is made twice, all states agree.
 
-A small sample runs with the other tests, the full size (1 → 10,000 → 1, and a chain of 1,000 steps, 20 kills each) with
+A small sample runs with `make sample`, the full size (1 → 10,000 → 1, and a chain of 1,000 steps, 20 kills each) with
 `make faults`.
 """
 

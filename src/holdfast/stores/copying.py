@@ -223,7 +223,9 @@ class Side(ABC):
         params = {"side": side, "stage": stage, "now": self.store.time(now or self.store.now())}
         with self.store.work():
             if not self.store.run("move_on", params):
-                raise Conflict(f"The move of instance `{self.instance}` was abandoned meanwhile.")
+                raise Conflict(
+                    f"The move of instance `{self.instance}` was abandoned meanwhile. Call it again to begin anew."
+                )
 
     def is_busy(self) -> bool:
         """Some worker takes jobs, or has one."""

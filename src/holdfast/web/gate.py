@@ -59,23 +59,23 @@ class Gate:
 
     async def _live(self, receive: Receive, send: Any) -> None:
         """The site begins and ends with what it is served by. What it answers with is others' as well, and has nothing to begin."""
-        await receive()
-        try:
-            self.site.start()
-        except BaseException as error:
-            await send({"type": "lifespan.startup.failed", "message": str(error)})
-            raise
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        try:
+        for event, act in (("startup", self._begin), ("shutdown", self._end)):
+            await receive()
             try:
-                await self.site.live.close()
-            finally:
-                self.site.close()
-        except BaseException as error:
-            await send({"type": "lifespan.shutdown.failed", "message": str(error)})
-            raise
-        await send({"type": "lifespan.shutdown.complete"})
+                await act()
+            except BaseException as error:
+                await send({"type": f"lifespan.{event}.failed", "message": str(error)})
+                raise
+            await send({"type": f"lifespan.{event}.complete"})
+
+    async def _begin(self) -> None:
+        self.site.start()
+
+    async def _end(self) -> None:
+        try:
+            await self.site.live.close()
+        finally:
+            self.site.close()
 
     async def _pass(self, scope: Any, receive: Receive, send: Send) -> None:
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]

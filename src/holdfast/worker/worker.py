@@ -332,14 +332,14 @@ class Worker:
         wanted = self.settings.queues
         if self.hand.count or (wanted and queue not in wanted) or not self.hand.reserve(1):
             return None
+        turn = None
         try:
             if self.takes_jobs:
-                return Turn(self.id, NO_PUMP, wants=[Want(queue, 1)], types=self.asks.types)
-        except BaseException:
-            self.hand.answered(1)
-            raise
-        self.hand.answered(1)
-        return None
+                turn = Turn(self.id, NO_PUMP, wants=[Want(queue, 1)], types=self.asks.types)
+        finally:
+            if turn is None:
+                self.hand.answered(1)
+        return turn
 
     def take(self, claimed: Sequence[Claimed]) -> None:
         """What came of an offer."""

@@ -33,9 +33,8 @@ class Shared:
     """Of one file."""
 
     def __init__(self) -> None:
-        self.writing = (
-            threading.Lock()
-        )  # had by whoever of this process writes; only to queue, the file has a lock of its own
+        # Had by whoever of this process writes; only to queue, the file has a lock of its own.
+        self.writing = threading.Lock()
         self.writer: Any = None  # the connection that had it last
         self.watchers: list[Watcher] = []
         self.ears: list[Ear] = []
