@@ -68,9 +68,9 @@ class PostgresAdding(PostgresInstance):
             name, params["payload"] = "add_one", new.payload
         else:
             name, params["payloads"] = "add_few", words_literal([each.payload for each in jobs])
-        with self.lone():
+        with self._translated:
             try:
-                stored = self._alone(name, params, new.queue).fetchall()
+                stored = self._alone(self.text(name, new.queue), params)
             except LOST as error:
                 self.connection.lost(error)
                 raise Unavailable(
@@ -82,6 +82,8 @@ class PostgresAdding(PostgresInstance):
         if tell:
             self._told[new.queue] = told_at
         now = stored[0][1].astimezone(UTC)
+        if len(jobs) == 1:
+            return [self.job_added(new, stored[0][0], now, now)]
         ids = sorted(row[0] for row in stored)  # they were given in the order of the payloads
         return [self.job_added(each, job_id, now, now) for each, job_id in zip(jobs, ids, strict=True)]
 
@@ -91,11 +93,16 @@ class PostgresAdding(PostgresInstance):
         throttle.check_factor(jobs[0].throttle_factor, self.queue_row(jobs[0].queue).throttle_limit)
         return super().add_batch(jobs)
 
-    def _alone(self, name: str, params: Mapping[str, Any], queue: str) -> Answer:
-        """One statement that is often asked, with little ado."""
-        if self.connection.pooled:
-            return self.connection.database.execute(self.text(name, queue).encode(), params)
-        return self.connection.wire.ask(self.text(name, queue), params)
+    def _alone(self, text: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """What a statement gives that is often asked, with little ado."""
+        connection = self.connection
+        if connection.ours:
+            with connection.lock:
+                return connection.wire.ask(text, params).fetchall()
+        with connection.lone():
+            if connection.pooled:
+                return connection.database.execute(text.encode(), params).fetchall()
+            return connection.wire.ask(text, params).fetchall()
 
     def add_alike(self, jobs: Sequence[NewJob]) -> list[int]:
         name, params, queue = self._adding_alike(jobs, False)
@@ -225,7 +232,7 @@ class PostgresAdding(PostgresInstance):
     def add_within(self, jobs: Sequence[NewJob], connection: Any) -> Sequence[Job]:
         """In the caller's transaction: psycopg's, SQLAlchemy's or Django's, on the same database."""
         if connection is self.connection._database:
-            with self._translated():
+            with self._translated:
                 return self.insert_apart(jobs)
         driver = driver_of(connection)
         try:

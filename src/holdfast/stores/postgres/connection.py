@@ -83,6 +83,11 @@ class Connection:
         return self._database
 
     @property
+    def ours(self) -> bool:
+        """It is known that the session is ours for good."""
+        return self._database is not None and not self.pooled
+
+    @property
     def wire(self) -> Wire:
         """For many statements at once."""
         database = self.database
@@ -149,7 +154,7 @@ class Connection:
     def lone(self) -> Iterator[None]:
         """For a statement that is a transaction of its own."""
         with self.lock:
-            if self.depth or not (self.pooled or self._database is None):
+            if self.depth or self.ours:
                 yield
                 return
             database = self.database

@@ -37,6 +37,20 @@ NEWS = {"": News.ANYTHING} | {
 }  # told in place of a queue's name, which cannot look so
 
 
+class Translating:
+    """The driver's errors in our words. Every enqueue goes through it, so it is an object and not a generator."""
+
+    def __init__(self, in_our_words: Callable[[psycopg.Error], Exception | None]) -> None:
+        self._in_our_words = in_our_words
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, psycopg.Error) and (told := self._in_our_words(error)) is not None:
+            raise told from error
+
+
 class PostgresInstance(SqlStore):
     """One connection to one instance, without what makes jobs and runs them."""
 
@@ -53,6 +67,7 @@ class PostgresInstance(SqlStore):
         self._months: set[datetime] = set()  # that this transaction knows the archive to have partitions for
         self._now: datetime | None = None
         self.floors = Floors()
+        self._translated = Translating(self._in_our_words)
 
     def close(self) -> None:
         self.connection.close()
@@ -211,7 +226,7 @@ class PostgresInstance(SqlStore):
     @contextmanager
     def work(self, write: bool = True, begin: bool = True) -> Iterator[None]:
         """`begin` is False where the first statements of the transaction begin it themselves."""
-        with self._translated(), self.connection.transaction(begin):
+        with self._translated, self.connection.transaction(begin):
             outermost = self.connection.depth == 1
             if outermost:
                 self._now = None
@@ -221,24 +236,22 @@ class PostgresInstance(SqlStore):
             if outermost:
                 self._tell_queues()
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except psycopg.errors.RaiseException as error:
-            raise moved(error.diag.message_primary or "") or error from error
-        except psycopg.IntegrityError as error:
-            raise Conflict(f"PostgreSQL refused a write: {one_line(error)}.") from error
-        except psycopg.errors.InFailedSqlTransaction as error:
-            raise Conflict(GIVEN_UP) from error
-        except psycopg.errors.LockNotAvailable as error:
-            raise passing(f"PostgreSQL: a lock could not be had in time ({one_line(error)}). Try again.") from error
-        except psycopg.errors.ReadOnlySqlTransaction as error:
-            raise self.connection.read_only() from error
-        except LOST as error:
-            if self.connection.depth:
-                raise
-            raise self.connection.lost(error) from error
+    def _in_our_words(self, error: psycopg.Error) -> Exception | None:
+        """None where it is as good as any."""
+        match error:
+            case psycopg.errors.RaiseException():
+                return moved(error.diag.message_primary or "")
+            case psycopg.IntegrityError():
+                return Conflict(f"PostgreSQL refused a write: {one_line(error)}.")
+            case psycopg.errors.InFailedSqlTransaction():
+                return Conflict(GIVEN_UP)
+            case psycopg.errors.LockNotAvailable():
+                return passing(f"PostgreSQL: a lock could not be had in time ({one_line(error)}). Try again.")
+            case psycopg.errors.ReadOnlySqlTransaction():
+                return self.connection.read_only()
+        if isinstance(error, LOST) and not self.connection.depth:
+            return self.connection.lost(error)
+        return None
 
     def announce(self, queues: Sequence[str]) -> None:
         """Told at the end of the transaction, once for each queue."""
@@ -266,7 +279,7 @@ class PostgresInstance(SqlStore):
 
     @contextmanager
     def lone(self) -> Iterator[None]:
-        with self._translated(), self.connection.lone():
+        with self._translated, self.connection.lone():
             yield
 
     lone_write = lone
@@ -337,7 +350,7 @@ class PostgresInstance(SqlStore):
 
         While an old snapshot keeps it from removing them, claims begin behind them.
         """
-        with self._translated(), self.connection.lock:
+        with self._translated, self.connection.lock:
             pin = self._pin()
             suspected = self.floors.suspects(pin)
             if suspected or (thorough and not self.floors.pinned):

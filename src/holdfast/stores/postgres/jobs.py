@@ -97,7 +97,7 @@ class PostgresStore(PostgresAdding):
         return super().exchange_with_tasks(turn, tasks)
 
     def _exchange_at_once(self, turn: Turn, tasks: Sequence[Done]) -> TurnAnswer:
-        with self._translated(), self.work(begin=False):
+        with self._translated, self.work(begin=False):
             self._at_once = self._to_begin = True
             try:
                 return self.exchange_inside(turn, tasks)
@@ -162,7 +162,7 @@ class PostgresStore(PostgresAdding):
         if tasks:
             return self.exchange_with_tasks(turn, tasks)
         throttled = [want for want in turn.wants if self.queue_row(want.queue).throttled]
-        with self._translated(), self.connection.lock:
+        with self._translated, self.connection.lock:
             wins = self.wins(turn)
             if not (turn.reports or throttled or turn.notes or wins):
                 turn, probe_in = self.heed_breakers(turn, self.given_now())
