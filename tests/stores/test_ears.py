@@ -128,6 +128,19 @@ def test_who_was_interrupted_before_it_listened_hears_of_it_after_its_next_write
     assert News.ANYTHING in heard
 
 
+def test_who_listens_later_hears_of_what_came_meanwhile(own: App, heard: Heard, stranger: apsw.Connection) -> None:
+    own.store.hush()
+    own.job_types["send"].enqueue()
+    stranger.execute("insert into other values (1)")
+    assert heard == []
+    own.store.listen()
+    assert News.ANYTHING in heard
+    heard.clear()
+    own.job_types["send"].enqueue()  # from now on after each write
+    stranger.execute("insert into other values (2)")
+    is_told(heard)
+
+
 def test_a_watch_that_is_closed_is_told_nothing(own: App, tmp_path: Path) -> None:
     found = Heard()
     store = own.store.another(5)

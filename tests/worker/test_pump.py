@@ -56,6 +56,41 @@ def test_a_claim_that_got_all_it_asked_for_is_followed_by_a_look(app: App, worke
     assert (worker.hand.attempts, pump._called) == (2, True)  # half of its four slots are for each queue
 
 
+def test_after_a_turn_a_pump_goes_on_if_there_is_more_and_rests_if_not(app: App, worker: Worker) -> None:
+    pump = worker.pumps[0]
+    assert pump._turn()
+    assert not pump._is_more()
+    app.job_types["quick_mail"].enqueue_many([{} for _ in range(3)])
+    pump.look()
+    assert pump._turn()
+    assert pump._is_more()  # it got all it asked for
+    pump._called = False
+    pump._rotation.unasked = 0
+    until(lambda: len(worker.hand.finished) == 2, what="they have ended")
+    assert pump._is_more()  # nobody wakes a pump that is at a turn
+    assert pump._turn()
+    assert not worker.hand.finished
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["answered", "failed"])
+def test_jobs_are_handed_out_before_a_watch_listens_again(
+    app: App, worker: Worker, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    told: list[str] = []
+    pump = worker.pumps[0]
+    monkeypatch.setattr(pump.store, "hush", lambda: told.append("hush"))
+    monkeypatch.setattr(pump.store, "listen", lambda: told.append("listen"))
+    monkeypatch.setattr(worker, "hand_out", lambda calls: told.append("hand out"))
+    app.job_types["quick_mail"].enqueue()
+    if fails:
+        monkeypatch.setattr(pump.store, "exchange", lambda turn: {}["trouble"])
+        with pytest.raises(KeyError, match="trouble"):
+            pump._turn()
+    else:
+        pump._turn()
+    assert told == (["hush", "listen"] if fails else ["hush", "hand out", "listen"])
+
+
 def test_what_has_ended_wakes_one_pump_that_is_not_at_a_turn(worker: Worker) -> None:
     def woken() -> list[bool]:
         for pump in worker.pumps:

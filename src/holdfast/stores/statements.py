@@ -142,6 +142,12 @@ class Statements(ABC):
 
     hears_itself = False  # what it writes may come to its own watch as well
 
+    def hush(self) -> None:
+        """Its own watch need not listen again after each write, but only when it is told to."""
+
+    def listen(self) -> None:
+        """Again, after `hush`."""
+
     def changed(self, waited: bool = False) -> bool:
         """False only if it is certain that nobody else wrote since the last time it was asked.
 

@@ -6,7 +6,7 @@ crashes then must leave the lease behind, or nobody would find those jobs. Then 
 
 import threading
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast.stores.contract import Claimed, Done, Report
 from holdfast.worker.judge import Judge
@@ -81,6 +81,11 @@ class Hand:
             for call in calls:
                 self._leases[call.lease] = self._leases.get(call.lease, 0) + 1
 
+    @property
+    def has_finished(self) -> bool:
+        """Something ended that no turn has taken yet."""
+        return bool(self.finished or self._late)
+
     def take_finished(self, pump: int = 0) -> tuple[list[Done], list[Report], list[int]]:
         """Everything that ended since the last turn, and the leases that end with it."""
         done: list[Done] = []
@@ -101,7 +106,7 @@ class Hand:
             self._judge.ask(report)
         return done, reports, self._count_down(leases_of(done, reports), pump)
 
-    def _count_down(self, taken: Counter[int], pump: int) -> list[int]:
+    def _count_down(self, taken: Mapping[int, int], pump: int) -> list[int]:
         with self._lock:
             ended, self._late = self._late, []
             for lease, count in taken.items():
@@ -132,6 +137,12 @@ class Hand:
             return [*self._leases, *self._ending]
 
 
-def leases_of(done: Sequence[Done], reports: Sequence[Report]) -> Counter[int]:
+def leases_of(done: Sequence[Done], reports: Sequence[Report]) -> dict[int, int]:
     """How many jobs of each lease are among these."""
-    return Counter([*(item.call.lease for item in done), *(report.lease for report in reports if report.lease)])
+    found: dict[int, int] = {}
+    for item in done:
+        found[item.call.lease] = found.get(item.call.lease, 0) + 1
+    for report in reports:
+        if report.lease:
+            found[report.lease] = found.get(report.lease, 0) + 1
+    return found

@@ -111,8 +111,9 @@ class Pump(threading.Thread):
             try:
                 if self._turn():
                     pause = 0.05
-                else:
-                    self._rest()
+                    if self._is_more():
+                        continue
+                self._rest()
             except Unavailable as error:
                 logger.warning("The database cannot be used: %s", error)
                 if self._closing:
@@ -123,6 +124,10 @@ class Pump(threading.Thread):
             except Exception:
                 logger.exception("A turn failed; its reports are tried one by one.")
                 self._recover()
+
+    def _is_more(self) -> bool:
+        """There may be something to tell or to ask already, after a turn. For what comes later we are woken."""
+        return bool(self._called or self._heard or self._rotation.unasked or self.hand.has_finished)
 
     def _recover(self) -> None:
         try:
@@ -147,11 +152,23 @@ class Pump(threading.Thread):
             worker.id, self.index, done, reports, ended, wants, asks.types, promote, self._notes, late=asks.late
         )
         news = self._take_news() if self.store.hears_itself else (False, False)
+        self.store.hush()
+        try:
+            answer = self._exchange(turn, room, news)
+            self._wrote_at = monotonic()
+            self._pending, self._notes = ([], [], []), []
+            self._learn(turn, answer, room)
+        finally:
+            self.store.listen()  # first come the jobs
+        self._heed(*news, waited=True)
+        return True
+
+    def _exchange(self, turn: Turn, room: int, news: tuple[bool, bool]) -> TurnAnswer:
         try:
             if self.store.generation != self._generation:
                 self._disown()
             self.exchanging = True
-            answer = self.store.exchange(turn)
+            return self.store.exchange(turn)
         except BaseException:
             self.hand.answered(room)
             self._generation = UNSURE
@@ -159,11 +176,6 @@ class Pump(threading.Thread):
             raise
         finally:
             self.exchanging = False
-        self._wrote_at = monotonic()
-        self._pending, self._notes = ([], [], []), []
-        self._learn(turn, answer, room)
-        self._heed(*news, waited=True)
-        return True
 
     def _collect(self) -> None:
         done, reports, ended = self.hand.take_finished(self.index)

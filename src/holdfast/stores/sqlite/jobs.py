@@ -66,6 +66,7 @@ class SqliteStore(SqlStore):
         self._filled: dict[tuple[str, str, str], str] = {}
         self._listeners_due = False
         self._news: list[News] = []  # to be told after the commit
+        self._listens = True  # after each write
         self._data_version = 0
         self._queues_version = 0
         self._ones: dict[str, str] = {}  # by queue: the statement that adds one job
@@ -229,7 +230,7 @@ class SqliteStore(SqlStore):
         with self.connection.lock:
             outermost = self.connection.depth == 0
             try:
-                with self.connection.transaction(write, listens):
+                with self.connection.transaction(write, listens and self._listens):
                     yield
             except apsw.Error as error:
                 raise self.sorry(error) from error
@@ -279,6 +280,15 @@ class SqliteStore(SqlStore):
         return None if self.connection.in_memory else f"{os.path.abspath(self.path)}-worker-{secrets.token_hex(6)}"
 
     hears_itself = True
+
+    def hush(self) -> None:
+        self._listens = False
+
+    def listen(self) -> None:
+        self._listens = True
+        with self.connection.lock:
+            if self.connection.depth == 0:  # else at the end of that
+                self.connection.listen()
 
     def changed(self, waited: bool = False) -> bool:
         """Somebody else committed since the last look."""
@@ -387,12 +397,13 @@ class SqliteStore(SqlStore):
     def add_alike(self, jobs: Sequence[NewJob]) -> list[int]:
         self._know_queues()
         first = jobs[0]
-        queue = self.queue_row(first.queue)
-        pairs = encode_json([(new.job_type, new.job_key) for new in jobs]).decode()
-        if queue.throttled or self.rows("key_holders", {"pairs": pairs}):
+        if self.queue_row(first.queue).throttled:
             return []
         last = self.connection.database.execute(self.text("next_ids"), {"count": len(jobs)}).fetchall()[0][0]
-        self._add_plain(jobs, last - len(jobs) + 1, self.now())
+        try:
+            self._add_plain(jobs, last - len(jobs) + 1, self.now())
+        except apsw.ConstraintError:  # a key is taken
+            return []
         self.announce_new(())
         return list(range(last - len(jobs) + 1, last + 1))
 
@@ -678,8 +689,8 @@ class SqliteStore(SqlStore):
         Asked for as one text: apsw gives the interpreter away for every single row.
         """
         asked = (turn.worker, stamp, ids)
-        rows = self._startable(queue, asked)
-        tasks = [row[0] for row in rows if row[RUN_OF_STARTABLE] is not None]
+        rows, holds = self._startable(queue, asked)
+        tasks = [row[0] for row in rows if row[RUN_OF_STARTABLE] is not None] if holds else []
         held = self.held_among(queue, tasks) if tasks else []
         if held:
             self.put_held(queue, held)
@@ -689,21 +700,18 @@ class SqliteStore(SqlStore):
         self._cursor.execute(self.text("start", queue), asked)
         return {row[0]: row for row in rows}, bool(held)
 
-    def _startable(self, queue: str, asked: tuple[Any, ...]) -> list[Any]:
-        """In halves, where they are too large for one text."""
+    def _startable(self, queue: str, asked: tuple[Any, ...]) -> tuple[list[Any], bool]:
+        """In halves, where they are too large for one text; and whether there is a hold that may be about them."""
         try:
-            found: list[Any] = decode_any(self._cursor.execute(self.text("startable", queue), asked).fetchall()[0][0])
-            return found
+            found, holds = self._cursor.execute(self.text("startable", queue), asked).fetchall()[0]
+            return decode_any(found), bool(holds)
         except apsw.TooBigError:
             ids = ids_of(asked[-1])
             if len(ids) == 1:
                 raise
             half = len(ids) // 2
-            return [
-                row
-                for part in (ids[:half], ids[half:])
-                for row in self._startable(queue, (*asked[:-1], self.pack(part)))
-            ]
+            parts = [self._startable(queue, (*asked[:-1], self.pack(part))) for part in (ids[:half], ids[half:])]
+            return [row for rows, _ in parts for row in rows], parts[0][1]
 
     def _lease(self, turn: Turn, queue: str, factor: float | None, ids: str) -> int:
         values = (queue, turn.worker, turn.pump, factor, None, ids)

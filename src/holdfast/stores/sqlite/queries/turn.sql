@@ -50,8 +50,10 @@ where queue = ?1 and id in (select value from json_each(?2)) order by major, min
 delete from {ready} where queue = ?1 and major = ?2 and minor = ?3 and id = ?4;
 
 -- name: startable
--- What is about to enter running, as one JSON array. The row is looked at again: a hint that was wrong is gone and starts nothing.
-select json_group_array(json_array(id, attempt + 1, job_type, job_key, payload, timeout, losses, answer, checkpoint, run)) from {queue_table}
+-- What is about to enter running, as one JSON array, and whether tasks may be held. The row is looked at again: a hint that was wrong is gone
+-- and starts nothing.
+select json_group_array(json_array(id, attempt + 1, job_type, job_key, payload, timeout, losses, answer, checkpoint, run)),
+  exists (select 1 from {hold} where level = 'pick') from {queue_table}
 where id in (select value from json_each(?3)) and (state in ('initial', 'error') or situation = 'loose') and scheduled_run_time <= ?2;
 
 -- name: start
