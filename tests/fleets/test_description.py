@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.simulation import chance, description
-from holdfast.simulation.description import WrongDescription, changed, duration, fleet, read
+from holdfast.jobs.windows import parse_all
+from holdfast.simulation import chance
+from holdfast.simulation.description import WrongDescription, changed, fleet, read
 from holdfast.simulation.fleet import Burst, Every, Exponential, Fixed, Percentiles, Poisson
+from holdfast.simulation.values import arrivals, duration
 
 SMALL = """
 [queues.mail]
@@ -274,8 +276,8 @@ def test_nothing_is_drawn_outside_of_min_and_max(written: dict[str, float]) -> N
 
 
 def test_arrivals() -> None:
-    windows = description.windows.parse_all(["mon-fri 08:00-18:00"])
-    found = description.arrivals(
+    windows = parse_all(["mon-fri 08:00-18:00"])
+    found = arrivals(
         [
             {"every": 10, "during": ["mon-fri 08:00-18:00"]},
             {"by_hour": list(range(24))},
@@ -287,4 +289,4 @@ def test_arrivals() -> None:
     assert isinstance(found[2], Burst)
     assert [at.hour for at in found[2].at] == [8, 9]
     with pytest.raises(Invalid, match="24 numbers"):
-        description.arrivals({"by_hour": [1, 2]})
+        arrivals({"by_hour": [1, 2]})

@@ -16,7 +16,7 @@ from holdfast.cli.output import say, say_json
 from holdfast.cli.progress import counting, passing
 from holdfast.clock import monotonic
 from holdfast.errors import Invalid, NotFound
-from holdfast.simulation import description, recording
+from holdfast.simulation import description, recording, values
 from holdfast.simulation.description import Described
 from holdfast.simulation.fleet import DAY, Fleet, Recorded
 from holdfast.simulation.playing import play
@@ -85,8 +85,8 @@ def _midnight(day: str) -> datetime:
         found = date.fromisoformat(day)
     except ValueError:
         raise Invalid(f"--from-archive is {day!r}; write a day as 2026-12-24.") from None
-    if found.year not in description.YEARS:
-        years = description.YEARS
+    if found.year not in values.YEARS:
+        years = values.YEARS
         raise Invalid(f"--from-archive is {day!r}; give a day of a year from {years[0]} to {years[-1]}.")
     return datetime.combine(found, datetime.min.time(), UTC)
 

@@ -142,9 +142,11 @@ class Statements(ABC):
 
     hears_itself = False  # what it writes may come to its own watch as well
 
+    @abstractmethod
     def hush(self) -> None:
         """Its own watch need not listen again after each write, but only when it is told to."""
 
+    @abstractmethod
     def listen(self) -> None:
         """Again, after `hush`."""
 

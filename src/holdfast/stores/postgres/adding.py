@@ -18,7 +18,6 @@ from holdfast.stores.postgres.connection import LOST, one_line
 from holdfast.stores.postgres.instance import PostgresInstance
 from holdfast.stores.postgres.lent import Lent, driver_of
 from holdfast.stores.postgres.literals import field, line, words_literal
-from holdfast.stores.postgres.wire import Answer
 from holdfast.stores.statements import ALIKE, FIRST_OPTION, decode_any, encode_json
 
 TELL_EVERY = 0.005  # seconds between notifications of a queue by one process: NOTIFY makes commits wait for each other

@@ -273,6 +273,12 @@ class PostgresInstance(SqlStore):
     def watch(self, wake: Callable[[News], None]) -> Watch:
         return ChannelWatch(self.conninfo, self.channel, lambda told: wake(NEWS.get(told, News.JOBS)))
 
+    def hush(self) -> None:
+        """Here a watch has a session of its own, which always listens."""
+
+    def listen(self) -> None:
+        """As it does anyway."""
+
     @property
     def generation(self) -> int:  # type: ignore[override]
         return self.connection.generation
