@@ -324,7 +324,7 @@ def items(place: Place, scale: Scale) -> list[Row]:
     """Once: it is long, and the plain queue stands beside it: filled before, and filled meanwhile as items are."""
     count, on = scale.items, place.name
     plain = execution(place, min(count, scale.jobs))
-    filled = workflows.kept_filled(place, min(count, scale.jobs))
+    filled, keyless = (workflows.kept_filled(place, min(count, scale.jobs), keyed) for keyed in (True, False))
     found = workflows.items(place, count)
     grown = f"{found.memory_early:.1f} MB when a tenth was done"
     return [
@@ -349,7 +349,7 @@ def items(place: Place, scale: Scale) -> list[Row]:
             at_least=0.6,
             worker_cpu=filled.worker_cpu,
             server_cpu=filled.server_cpu,
-            note="CPU of that queue; keys, lots of 500, as many undone",
+            note=f"CPU of that queue; keys, lots of 500, as many undone; without keys it does {keyless.rate:,.0f}",
         ),
         Row(f"{on}: most of them undone at a time", "tasks", found.most_undone, at_most=flows.MOST_UNDONE),
         Row(f"{on}: memory at the end", "MB", found.memory, found.memory_early, "at a tenth", at_most=1.2),

@@ -112,9 +112,9 @@ def items(place: Place, count: int) -> Items:
             look.close()
 
 
-def kept_filled(place: Place, count: int) -> Run:
-    """What a step of items does, by a plain queue: jobs with keys are enqueued in lots while a worker runs those before them, and
-    never more than as many are undone. Whoever enqueues has a process of its own here, which a maker of items has not.
+def kept_filled(place: Place, count: int, keyed: bool) -> Run:
+    """What a step of items does, by a plain queue: jobs are enqueued in lots while a worker runs those before them, and never
+    more than as many are undone. Whoever enqueues has a process of its own here, which a maker of items has not.
     """
     url = place.fresh()
     with bench_app(url) as app, workers(url, place.folder, count) as started:
@@ -127,7 +127,8 @@ def kept_filled(place: Place, count: int) -> Run:
             room = first - flows.MOST_UNDONE + LOT
             if marks.begun() < room:
                 wait_for(lambda room=room: marks.begun() >= room, PATIENCE, "room for more", started, every=0.001)
-            app.enqueue_many([noop.using(job_key=str(i)).new(i=i) for i in range(first, min(first + LOT, count))])
+            lot = range(first, min(first + LOT, count))
+            app.enqueue_many([noop.using(job_key=str(i)).new(i=i) if keyed else noop.new(i=i) for i in lot])
         unfinished = UNFINISHED.format(after=0)
         last = wait_for(lambda: look.one(unfinished) is None, PATIENCE, "every job final", started, every=0.01)
         look.close()
