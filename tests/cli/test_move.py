@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import App
+from holdfast.stores.moving import Move
 from tests.cli.conftest import Call, make_shop
 from tests.postgres_server import Server
 
@@ -27,17 +28,44 @@ def test_move_tells_what_it_would_do_does_it_and_does_it_once(cli: Call, shop: A
     assert cli(*ways, "--dry-run").out.startswith("Instance `shop` would be moved from ")
     assert cli("jobs", "list", "--url", target).code == 3  # nothing was made
     done = cli(*ways, "--json").json
-    assert {"instance", "from", "to", "jobs", "rows", "copied", "refused_for", "idle_for", "tables"} == set(done)
+    names = {"instance", "from", "to", "jobs", "rows", "copied", "refused_for", "idle_for", "tables", "already"}
+    assert set(done) == names
     assert (done["jobs"], done["tables"]["shop__ready"]) == (1, 1)
     assert [job["job_type"] for job in cli("jobs", "list", "--url", target, "--json").json] == ["send"]
     again = cli(*ways)
     assert again.code == 0
-    assert "Nothing could be written for " in again.out
+    assert " before; nothing was left to do. Nothing could be written for " in again.out
+    assert "compared" not in again.out
+    assert cli(*ways, "--dry-run").out.rstrip().endswith("before. Nothing would be done.")
+    assert cli(*ways, "--dry-run", "--json").json["already"] is True
+    assert cli("doctor", "--url", url).code == 1
+    assert "it was moved to" in cli("doctor", "--url", url).out
+    assert "it was moved to" not in cli("doctor", "--url", target).out
     refused = cli("queues", "pause", "mail", "--url", url)
     assert refused.code == 5
     assert "Instance `shop` was moved to " in refused.err
     assert [job["job_type"] for job in cli("jobs", "list", "--url", url, "--json").json] == ["send"]
     assert cli(*ways, "--abandon").code == 4
+
+
+@pytest.mark.claim("M4")
+def test_who_interrupts_a_move_is_told_how_to_go_on(
+    cli: Call, shop: App, url: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(move: Move) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Move, "finish", interrupted)
+        answer = cli("move", "--from", url, "--to", target)
+    assert answer.code == 1
+    assert "call `holdfast move` again to go on, or with --abandon" in answer.err
+    early = cli("jobs", "list", "--url", target)
+    assert early.code == 5
+    assert "if it was interrupted, call it again" in early.err
+    rules = cli("workers", "duty", "list", "--url", url).out
+    assert ("move" in rules, "9223372036854775807" in rules) == (True, False)
+    assert cli("move", "--from", url, "--to", target).code == 0
 
 
 @pytest.mark.claim("M4")

@@ -220,6 +220,33 @@ def test_workers_are_given_no_duties_while_it_is_drained(way: Way, shop: App, mo
     assert not move.source.is_busy()
 
 
+@pytest.mark.claim("M2")
+def test_what_doctor_looks_at_tells_how_far_the_move_is(way: Way, shop: App, moving: Moving) -> None:
+    def said(side: str) -> list[tuple[bool, str]]:
+        opened = open_store(side, way.instance, Clock())
+        try:
+            return [(fine, text) for name, fine, text in opened.check() if name == "move"]
+        finally:
+            opened.close()
+
+    move = moving()
+    assert said(way.source) == []
+    move.begin(), move.arrive()
+    ((fine, text),) = said(way.source)
+    assert (fine, "works as ever" in text) == (True, True)
+    ((fine, text),) = said(way.target)
+    assert (fine, "is not open yet" in text) == (False, True)
+    for step, words in (
+        (move.copy, "nothing is started here"),
+        (move.drain, "nothing can be written here"),
+        (move.run, "Point the URL there"),
+    ):
+        step()
+        ((fine, text),) = said(way.source)
+        assert (fine, words in text) == (False, True), text
+    assert said(way.target) == []
+
+
 # The target
 
 
@@ -571,6 +598,26 @@ def test_a_move_that_is_under_way_elsewhere_is_not_begun_again(
     moving().run()
     with pytest.raises(Conflict, match="was moved from"):
         moving(target=f"sqlite:///{tmp_path}/third.db").run()
+
+
+@pytest.mark.claim("M3", "M4")
+@pytest.mark.parametrize("sealed", [False, True], ids=["copied", "sealed"])
+def test_what_is_on_its_way_here_is_not_moved_on(
+    way: Way, shop: App, moving: Moving, tmp_path: Any, sealed: bool
+) -> None:
+    """It is not whole, and the move that brings it could not go on."""
+    job = shop.job_types["send"].enqueue(to="ann")
+    move = moving()
+    move.begin(), move.arrive(), move.copy()
+    if sealed:
+        move.drain()
+    on = moving(source=way.target, target=f"sqlite:///{tmp_path}/third.db")
+    with pytest.raises(Conflict, match="is itself being moved there from"):
+        on.run()
+    with pytest.raises(Conflict, match="is itself being moved there from"):
+        on.check()
+    moving().run()
+    check_invariants(way.target, way.instance, accepted=[job.id])
 
 
 @pytest.mark.claim("M4")

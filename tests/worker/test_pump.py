@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import App
-from holdfast.errors import Unavailable
+from holdfast.errors import NotFound, Unavailable
 from holdfast.stores.contract import Claimed
 from holdfast.worker.pump import Pump
 from holdfast.worker.worker import Worker
@@ -152,3 +152,38 @@ def test_what_an_enqueue_has_claimed_is_not_unheard(app: App, worker: Worker) ->
     assert [call.id for call in took] == ([job.id] if "sqlite" in str(app.store).lower() else [])
     until(lambda: (worker.pumps[0]._turn(), app.get(job.id).final)[1], what="it has run")
     assert (app.get(job.id).attempt, worker.hand.stale) == (1, 0)
+
+
+def test_of_a_database_that_stays_away_it_is_said_once_in_a_while(
+    worker: Worker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pump, turns = worker.pumps[0], iter([*["gone"] * 3, "", "gone", "elsewhere"])
+
+    def turn() -> bool:
+        told = next(turns, None)
+        if told is None:
+            pump._closing = True
+        elif told:
+            raise Unavailable(told)
+        return True
+
+    monkeypatch.setattr(pump, "_turn", turn)
+    monkeypatch.setattr(pump, "_rest", lambda: None)
+    monkeypatch.setattr("holdfast.worker.pump.sleep", lambda seconds: None)
+    pump.run()
+    assert [record.getMessage().rpartition(" ")[2] for record in caplog.records] == ["gone", "gone", "elsewhere"]
+
+
+def test_a_worker_that_was_called_lost_says_so_when_it_has_come_back(
+    worker: Worker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = worker.id
+    worker.store.leave(lost)
+    with monkeypatch.context() as patch:
+        patch.setattr(worker, "join", lambda: worker.store.get(10**9))
+        with pytest.raises(NotFound):
+            worker._beat(worker.store)
+    assert caplog.records == []
+    worker._beat(worker.store)
+    assert f"Worker {lost} was called lost" in caplog.text
+    assert f"It goes on as worker {worker.id}." in caplog.text

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from holdfast.cli import instance
 from holdfast.cli.command import Call
 from holdfast.clock import Clock
-from holdfast.errors import Invalid
+from holdfast.errors import HoldfastError, Invalid
 from holdfast.stores.moving import Move, jobs_among, open_side
 from holdfast.stores.open import resolve
 
@@ -56,11 +56,22 @@ def _missing(url: str) -> str | None:
 def plan(move: Move) -> Told:
     """What would be moved; nothing is changed."""
     move.check()
+    if move.is_done():
+        text = f"Instance `{move.source.instance}` was moved from {move.source.told} to {move.target.told} before. Nothing would be done."
+        return Told({**_sides(move), "dry_run": True, "already": True}, text)
     tables = move.source.tables()
     rows = {table.name: move.source.count(table) for table in tables}
     jobs, total = jobs_among(tables, rows), sum(rows.values())
     last = sum(rows[table.name] for table in tables if table.walk is None)
-    shape = {**_sides(move), "dry_run": True, "jobs": jobs, "rows": total, "rows_while_sealed": last, "tables": rows}
+    shape = {
+        **_sides(move),
+        "dry_run": True,
+        "already": False,
+        "jobs": jobs,
+        "rows": total,
+        "rows_while_sealed": last,
+        "tables": rows,
+    }
     text = (
         f"Instance `{move.source.instance}` would be moved from {move.source.told} to {move.target.told}: {_counted(jobs, 'job')}, "
         f"{_counted(total, 'row')} in all. While nothing can be written {_counted(last, 'row')} would be copied, and what changed shortly "
@@ -78,16 +89,31 @@ def abandon(move: Move) -> Told:
 
 def carry_out(move: Move) -> Told:
     """All of it, or what is left of it."""
-    with shown() as tell:
-        move.tell = tell
-        done = move.run()
+    try:
+        with shown() as tell:
+            move.tell = tell
+            done = move.run()
+    except KeyboardInterrupt:
+        raise HoldfastError(
+            "Interrupted. What was copied stays, and so does a seal of the source: call `holdfast move` again to go on, or with --abandon."
+        ) from None
     shape = {**_sides(move), "jobs": done.jobs, "rows": sum(done.tables.values()), "copied": done.copied}
-    shape |= {"refused_for": done.refused_for, "idle_for": done.idle_for, "tables": done.tables}
+    shape |= {
+        "refused_for": done.refused_for,
+        "idle_for": done.idle_for,
+        "tables": done.tables,
+        "already": done.already,
+    }
+    outage = (
+        f"Nothing could be written for {done.refused_for:.1f} s, and workers started nothing for {done.idle_for:.1f} s."
+    )
+    if done.already:
+        text = f"Instance `{done.instance}` was moved from {done.source} to {done.target} before; nothing was left to do. {outage}"
+        return Told(shape, text)
     text = (
         f"Instance `{done.instance}` is moved from {done.source} to {done.target}: {_counted(done.jobs, 'job')}, "
-        f"{_counted(sum(done.tables.values()), 'row')} in {len(done.tables)} tables, compared. Nothing could be written for "
-        f"{done.refused_for:.1f} s, and workers started nothing for {done.idle_for:.1f} s. Point programs and workers at the new URL "
-        "and restart them; what still uses the old one is told where it went."
+        f"{_counted(sum(done.tables.values()), 'row')} in {len(done.tables)} tables, compared. {outage} Point programs and workers at "
+        "the new URL and restart them; what still uses the old one is told where it went."
     )
     return Told(shape, text)
 

@@ -83,7 +83,8 @@ def _rules(call: Call) -> None:
         return
     cells = [
         (
-            *(str(rule.id), rule.duty, "on" if rule.on else "off", rule.whom, rule.actor),
+            "–" if rule.create_time is None else str(rule.id),  # of a move: nobody can remove it
+            *(rule.duty, "on" if rule.on else "off", rule.whom, rule.actor),
             "" if rule.create_time is None else tables.relative(rule.create_time, now),
         )
         for rule in rules

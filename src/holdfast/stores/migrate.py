@@ -46,13 +46,27 @@ def refuse_arriving(instance: str, moves: Iterable[Mapping[str, Any]]) -> None:
         if row["stage"] == "arriving":
             raise Unavailable(
                 f"Instance `{instance}` is being moved here from {row['other']} and is not open yet. Try again when `holdfast move` "
-                "has ended."
+                "has ended; if it was interrupted, call it again, or with --abandon."
             )
 
 
 def is_leaving(moves: Iterable[Mapping[str, Any]]) -> bool:
     """Nothing may be started in it any more."""
     return any(row["side"] == "source" and row["stage"] != "copying" for row in moves)
+
+
+def check_moves(moves: Iterable[Mapping[str, Any]]) -> list[tuple[str, bool, str]]:
+    """What `holdfast doctor` says of an instance on the move; nothing of one that stays, or has come for good."""
+    cure = "If `holdfast move` was interrupted, call it again, or with --abandon"
+    said = {
+        ("target", "arriving"): (False, "it is being moved here from {} and is not open yet. " + cure),
+        ("source", "copying"): (True, "it is being copied to {}, and works as ever. " + cure),
+        ("source", "draining"): (False, "it is being moved to {}, and nothing is started here. " + cure),
+        ("source", "sealed"): (False, "it is being moved to {}, and nothing can be written here. " + cure),
+        ("source", "moved"): (False, "it was moved to {}. Point the URL there"),
+    }
+    found = [(said[row["side"], row["stage"]], row["other"]) for row in moves if (row["side"], row["stage"]) in said]
+    return [("move", fine, text.format(other)) for (fine, text), other in found]
 
 
 def moved(text: str) -> Unavailable | None:

@@ -85,11 +85,12 @@ class Moved(Struct, frozen=True):
     instance: str
     source: str
     target: str
-    tables: Mapping[str, int]  # rows in the target
+    tables: Mapping[str, int]  # rows in the target now
     jobs: int
     copied: int  # rows, by this call
     refused_for: float  # seconds for which nothing could be written
     idle_for: float  # seconds for which workers claimed nothing
+    already: bool  # it had been moved before this call
 
 
 class Move:
@@ -114,9 +115,13 @@ class Move:
     def run(self) -> Moved:
         """To the end. `Conflict`, `Invalid` or `NotFound`, with nothing changed, if there is nothing to go on with."""
         self.check()
+        already = self.is_done()
         while (step := self._next()) is not Step.NOTHING:
             self._steps[step]()
-        return self._result()
+        return self._result(already)
+
+    def is_done(self) -> bool:
+        return self._next() is Step.NOTHING
 
     def abandon(self) -> None:
         """The source is as it was, the target is gone. `Conflict` once the target is open."""
@@ -147,12 +152,23 @@ class Move:
         self.check_version(self.source, "source")
         self.source.take()
         leaving, arriving = self._marks()
+        if not abandoning and leaving is None:
+            self._refuse_arriving()
         if not abandoning and next_step(leaving, arriving) is None:
             raise self._impossible(leaving, arriving)
         if not abandoning and leaving is None and self.target.version():
             raise self._already_there()
         if not abandoning and leaving is not None and arriving is None:
             self._refuse_other_target(leaving)
+
+    def _refuse_arriving(self) -> None:
+        """What is on its way here is not whole yet, and belongs to the move that brings it."""
+        coming = self.source.marks().get(TARGET)
+        if coming is not None and coming.stage == "arriving":
+            raise Conflict(
+                f"Instance `{self.source.instance}` in {self.source.told} is itself being moved there from {coming.other} and is not open "
+                "yet. End that move first: call `holdfast move` with those two again, or with --abandon."
+            )
 
     @staticmethod
     def check_version(side: Side, which: str) -> None:
@@ -357,7 +373,7 @@ class Move:
         self.copied += rows
         self.tell(doing, self.copied, self.total)
 
-    def _result(self) -> Moved:
+    def _result(self, already: bool) -> Moved:
         leaving, arriving = self._marks()
         assert leaving is not None
         assert arriving is not None
@@ -372,6 +388,7 @@ class Move:
             copied=self.copied,
             refused_for=seconds_between(leaving.seal_time, arriving.end_time),
             idle_for=seconds_between(leaving.drain_time, arriving.end_time),
+            already=already,
         )
 
 

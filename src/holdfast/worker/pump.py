@@ -28,6 +28,8 @@ BATCH = 500  # most jobs claimed in one turn
 REREAD_EVERY = 6  # polls, in case that news of a queue did not come through
 ECHO = 0.001  # seconds after our own write in which news of one is most likely of that
 UNSURE = -1  # the generation after a turn that failed: it may have been committed
+NO_COMPLAINT = "", 0.0
+REMIND_EVERY = 60.0  # seconds between two lines that say the same of the database
 LINGER = 0.006  # a second look after a wake-up: the enqueuer tells only once in 5 ms
 
 
@@ -69,6 +71,7 @@ class Pump(threading.Thread):
         self._heard_of_queues = False  # perhaps about a queue
         self._reread = True  # a queue may have been added, paused or given a limit
         self._look_again: float | None = None
+        self._complaint = NO_COMPLAINT  # what was last said of the database, and when
         self._wrote_at = 0.0
         self._poll_at = 0.0
         self._polls = 0
@@ -110,12 +113,12 @@ class Pump(threading.Thread):
         while not (self._closing and not self.hand.finished and not any(self._pending)):
             try:
                 if self._turn():
-                    pause = 0.05
+                    pause, self._complaint = 0.05, NO_COMPLAINT
                     if self._is_more():
                         continue
                 self._rest()
             except Unavailable as error:
-                logger.warning("The database cannot be used: %s", error)
+                self._complain(str(error))
                 if self._closing:
                     return
                 self._called = self._reread = True  # what was asked was not answered, and news may have been missed
@@ -124,6 +127,12 @@ class Pump(threading.Thread):
             except Exception:
                 logger.exception("A turn failed; its reports are tried one by one.")
                 self._recover()
+
+    def _complain(self, told: str) -> None:
+        """Once, and again after a while if it stays so."""
+        if told != self._complaint[0] or monotonic() >= self._complaint[1] + REMIND_EVERY:
+            logger.warning("The database cannot be used: %s", told)
+            self._complaint = told, monotonic()
 
     def _is_more(self) -> bool:
         """There may be something to tell or to ask already, after a turn. For what comes later we are woken."""

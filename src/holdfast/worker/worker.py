@@ -381,10 +381,11 @@ class Worker:
 
     def _beat(self, store: Store) -> None:
         if not store.beat(self.id, self.stopping):
-            logger.warning(
-                "Worker %s was called lost; its jobs were given to others. It goes on under a new identity.", self.id
-            )
+            lost = self.id
             self.join()
+            logger.warning(
+                "Worker %s was called lost; its jobs were given to others. It goes on as worker %s.", lost, self.id
+            )
         self._heed_rules(store)
         self._look_at_colleagues(store)
 

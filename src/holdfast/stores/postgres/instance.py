@@ -17,7 +17,7 @@ from holdfast.clock import Clock
 from holdfast.errors import Conflict, Unavailable
 from holdfast.stores import queryfile
 from holdfast.stores.contract import News, QueueDeclared, Watch
-from holdfast.stores.migrate import Migrations, moved, refuse_arriving
+from holdfast.stores.migrate import Migrations, check_moves, moved, refuse_arriving
 from holdfast.stores.postgres.connection import GIVEN_UP, LOST, Connection, check_conninfo, one_line, passing
 from holdfast.stores.postgres.floors import Floors, Pin
 from holdfast.stores.postgres.literals import literal
@@ -124,6 +124,7 @@ class PostgresInstance(SqlStore):
         """What `holdfast doctor` looks at here."""
         with self.work():
             server, version = self.rows("server")[0], self._version()
+            moves = check_moves(self.rows("moves")) if version == self.migrations().last else []
         return [
             ("PostgreSQL server", server["number"] >= OLDEST_SERVER, str(server["version"])),
             ("server accepts writes", not server["standby"], "a standby" if server["standby"] else "a primary"),
@@ -132,6 +133,7 @@ class PostgresInstance(SqlStore):
                 version == self.migrations().last,
                 f"{version}, this code wants {self.migrations().last}",
             ),
+            *moves,
         ]
 
     def create_queue(self, queue: QueueDeclared, now: datetime) -> None:

@@ -25,7 +25,7 @@ from holdfast.stores import queryfile
 from holdfast.stores.adding import is_plain
 from holdfast.stores.breaking import sooner
 from holdfast.stores.contract import Claimed, Done, NewJob, News, QueueDeclared, Taker, Turn, TurnAnswer, Want, Watch
-from holdfast.stores.migrate import Migrations, moved, refuse_arriving
+from holdfast.stores.migrate import Migrations, check_moves, moved, refuse_arriving
 from holdfast.stores.sql import SqlStore
 from holdfast.stores.sqlite.connection import Connection, explained
 from holdfast.stores.sqlite.lent import Lent
@@ -132,6 +132,7 @@ class SqliteStore(SqlStore):
         with self.work(write=False):
             sound = next(iter(self.rows("quick_check")[0].values()))
             version = self._version()
+            moves = check_moves(self.rows("moves")) if version == self.migrations().last else []
         return [
             ("SQLite library", True, apsw.sqlite_lib_version()),
             ("file is sound", sound == "ok", f"{self.path}: {sound}"),
@@ -140,6 +141,7 @@ class SqliteStore(SqlStore):
                 version == self.migrations().last,
                 f"{version}, this code wants {self.migrations().last}",
             ),
+            *moves,
         ]
 
     def create_queue(self, queue: QueueDeclared, now: datetime) -> None:
