@@ -29,8 +29,9 @@ tour: $(READY)  ## a tour in the terminal: jobs that succeed, are retried, fail,
 test: $(READY)  ## the tests, on both stores (PROCESSES=4, ARGS="-k abort")
 	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal --ignore tests/faults $(ARGS)
 
-sample: $(READY)  ## a sample of the fault tests: processes killed, disks filled, servers failed over
-	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal tests/faults $(ARGS)
+sample: $(READY)  ## a sample of what has a command of its own: faults, pages in a browser if there is one, the bench
+	$(BIN)/python -m pytest -q -rs -n $(PROCESSES) --dist worksteal tests/faults tests/browser/test_live.py
+	$(BIN)/python -m bench --quick --only exec-sqlite enqueue-postgres workflows-sqlite --json build/sample.json
 
 faults: $(READY)  ## fault tests at their full size, one at a time, on both stores, and docs/fault-report.md; takes most of an hour
 	$(BIN)/python -m pytest -q -m "faults or fault" --fault-report=docs/fault-report.md $(ARGS)
