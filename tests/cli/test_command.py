@@ -38,6 +38,14 @@ def test_every_command_has_help_and_the_options_that_all_have(cli: Call) -> None
             assert f"  {option} " in answer.out, (path, option)
 
 
+def test_arguments_are_in_capitals_and_in_one_pair_of_brackets(cli: Call) -> None:
+    for path in every_command():
+        usage = cli(*path, "--help").out.partition("\n\n")[0]
+        assert "[[" not in usage, usage
+        arguments = usage.partition("[OPTIONS]")[2]
+        assert arguments == arguments.upper(), usage
+
+
 def every_command() -> list[list[str]]:
     root = commands()
     paths = [[str(found.name)] for found in root.registered_commands]

@@ -14,7 +14,7 @@ def add_to(root: typer.Typer) -> None:
 def serve(
     call: Call,
     module: Annotated[
-        str, typer.Argument(metavar="[MODULE:APP]", help="The app to serve; without one, the instance of --url.")
+        str, typer.Argument(metavar="MODULE:APP", help="The app to serve; without one, the instance of --url.")
     ] = "",
     host: Annotated[str | None, typer.Option(help="The address to listen at.  [127.0.0.1]")] = None,
     port: Annotated[int | None, typer.Option(help="The port; 0 is any that is free.  [8765]")] = None,

@@ -14,7 +14,7 @@ def add_to(root: typer.Typer) -> None:
 
 def simulate(
     call: Call,
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="A description of the fleet, as TOML.")] = None,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="A description of the fleet, as TOML.")] = None,
     set_: Annotated[
         list[str],
         typer.Option(

@@ -21,7 +21,9 @@ def add_to(root: typer.Typer) -> None:
 
 def create(
     call: Call,
-    name: Annotated[str, typer.Argument(help="How the audit names its holder; without one it is made up.")] = "",
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="How the audit names its holder; without one it is made up.")
+    ] = "",
     scope: Annotated[
         str, typer.Option(help=f"What it may: {', '.join(SCOPES)}; each includes the ones before.")
     ] = "read",

@@ -16,7 +16,7 @@ def worker(
     module: Annotated[
         str,
         typer.Argument(
-            metavar="[MODULE:APP]",
+            metavar="MODULE:APP",
             help="The app with the handlers; without one only what the settings build.",
             show_default=False,
         ),

@@ -20,9 +20,9 @@ HeldLevel = Annotated[
     typer.Argument(metavar="LEVEL", show_default=False, help="pick: tasks start; create: tasks are made; submit."),
 ]
 HeldName = Annotated[
-    str | None, typer.Argument(metavar="[WORKFLOW]", show_default=False, help="Without it: all of them.")
+    str | None, typer.Argument(metavar="WORKFLOW", show_default=False, help="Without it: all of them.")
 ]
-HeldTrigger = Annotated[str | None, typer.Argument(metavar="[TRIGGER]", show_default=False, help="Only one run.")]
+HeldTrigger = Annotated[str | None, typer.Argument(metavar="TRIGGER", show_default=False, help="Only one run.")]
 
 
 def add_to(root: typer.Typer) -> None:
@@ -96,9 +96,7 @@ def explain(
     call: Call,
     workflow: Name,
     trigger: Trigger,
-    step: Annotated[
-        str | None, typer.Argument(metavar="[STEP]", show_default=False, help="Else: all not done.")
-    ] = None,
+    step: Annotated[str | None, typer.Argument(metavar="STEP", show_default=False, help="Else: all not done.")] = None,
 ) -> None:
     """Why a step is not done, or with no STEP every step that is not."""
     from holdfast.cli import instance
