@@ -148,7 +148,7 @@ def test_without_pyyaml_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.M
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without_yaml)
-    with pytest.raises(Invalid, match=r"pip install 'holdfast\[yaml\]'"):
+    with pytest.raises(Invalid, match=r"extra `yaml` brings it: pip install '\.\[yaml\]' in a clone"):
         read_definition(written(tmp_path, "x.yaml", "name: x\n"))
 
 

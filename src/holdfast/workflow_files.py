@@ -78,7 +78,8 @@ def _yaml(text: str) -> Parsed:
         if error.name != "yaml":
             raise
         raise Invalid(
-            "A workflow in YAML needs PyYAML, which is not installed. Install it with: pip install 'holdfast[yaml]'."
+            "A workflow in YAML needs PyYAML, which is not installed. The extra `yaml` brings it: "
+            "pip install '.[yaml]' in a clone of Holdfast."
         ) from error
     return strict_yaml.parse(text)
 

@@ -1,4 +1,4 @@
-"""Without the extras everything works but what they are for: `pip install holdfast` alone."""
+"""Without the extras everything works but what they are for: `pip install .` alone."""
 
 import json
 import subprocess
@@ -122,10 +122,10 @@ def test_what_serves_nothing_works_without_the_extras(answers: dict[str, tuple[i
 def test_what_serves_says_which_extra_it_needs(answers: dict[str, tuple[int, str]], command: str) -> None:
     exit_code, said = answers[command]
     assert exit_code == 2, said
-    assert "pip install 'holdfast[web]'" in said
+    assert "The extra `web` brings it: pip install '.[web]' in a clone" in said
 
 
 def test_postgresql_says_which_extra_it_needs(answers: dict[str, tuple[int, str]]) -> None:
     exit_code, said = answers[POSTGRES]
     assert exit_code == 2, said
-    assert "pip install 'holdfast[postgres]'" in said
+    assert "The extra `postgres` brings it: pip install '.[postgres]' in a clone" in said

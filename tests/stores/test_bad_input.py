@@ -111,7 +111,7 @@ def test_without_the_driver_the_cure_is_the_extra(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(SOURCES)},
     )
 
-    assert "pip install 'holdfast[postgres]'" in done.stdout
+    assert "The extra `postgres` brings it: pip install '.[postgres]' in a clone" in done.stdout
     assert len(done.stdout.strip().splitlines()) == 1
 
 

@@ -85,7 +85,10 @@ def _answer(call: Call, function: Function, given: Mapping[str, Any]) -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in WEB:
             raise _refused(call, _unexpected(error), 1) from error
-        text = f"This command serves over HTTP and needs `{error.name}`, which is not installed. Install it with: pip install 'holdfast[web]'"
+        text = (
+            f"This command serves over HTTP and needs `{error.name}`, which is not installed. The extra `web` brings it: "
+            "pip install '.[web]' in a clone of Holdfast."
+        )
         raise _refused(call, text, Invalid.exit_code) from error
     except KeyboardInterrupt as error:
         raise _refused(call, "Interrupted.", 1) from error

@@ -22,7 +22,8 @@ def open_store(config: str | Mapping[str, Any], instance: str, clock: Clock, pat
         from holdfast.stores.postgres.jobs import PostgresStore
     except ImportError as error:
         raise Invalid(
-            f"PostgreSQL needs the psycopg driver, which is not installed ({error}). Install it with: pip install 'holdfast[postgres]'"
+            f"PostgreSQL needs the psycopg driver, which is not installed ({error}). The extra `postgres` brings it: "
+            "pip install '.[postgres]' in a clone of Holdfast."
         ) from error
     return PostgresStore(where, instance, clock, patience)
 
