@@ -81,7 +81,7 @@ def test_a_url_with_postgres_in_short_is_understood() -> None:
 def test_a_server_that_is_not_there_is_unavailable_after_our_patience(clock: MovableClock, tmp_path: Path) -> None:
     with (
         App(f"postgresql://postgres@/x?host={tmp_path}", clock=clock, patience=0.2) as away,
-        told(Unavailable, "cannot be reached", "Check the URL and that the server runs"),
+        told(Unavailable, "cannot be reached", "on that socket? Check the URL and that the server runs"),
     ):
         away.find()
 

@@ -14,7 +14,7 @@ from holdfast.jobs.job import Job
 from holdfast.stores.adding import is_plain
 from holdfast.stores.contract import NewJob
 from holdfast.stores.migrate import moved
-from holdfast.stores.postgres.connection import LOST, one_line
+from holdfast.stores.postgres.connection import LOST, one_line, sentence
 from holdfast.stores.postgres.instance import PostgresInstance
 from holdfast.stores.postgres.lent import Lent, driver_of
 from holdfast.stores.postgres.literals import field, line, words_literal
@@ -246,17 +246,17 @@ class PostgresAdding(PostgresInstance):
             ) from error
         except psycopg.errors.InsufficientPrivilege as error:
             raise Invalid(
-                f"connection= may not store jobs: {one_line(error)}. Grant its role what the App's has."
+                f"connection= may not store jobs: {sentence(error)} Grant its role what the App's has."
             ) from error
         except UnicodeEncodeError as error:
             raise Invalid(
                 f"connection= has the client_encoding {driver.info.encoding}, which lacks a character of this job. Set it to UTF8."
             ) from error
         except psycopg.IntegrityError as error:
-            raise Conflict(f"PostgreSQL refused a write: {one_line(error)}.") from error
+            raise Conflict(f"PostgreSQL refused a write: {sentence(error)}") from error
         except psycopg.Error as error:
             raise moved(error.diag.message_primary or "") or Unavailable(
-                f"PostgreSQL cannot go on with connection=: {one_line(error)}. Roll it back and begin again."
+                f"PostgreSQL cannot go on with connection=: {sentence(error)} Roll it back and begin again."
             ) from error
 
     def _borrowed(self, connection: psycopg.Connection[Any]) -> "PostgresAdding":

@@ -122,7 +122,7 @@ class Connection:
                 refuse_hopeless(error, self.conninfo)
                 if ends is not None and monotonic() + pause > ends:
                     raise Unavailable(
-                        f"PostgreSQL cannot be reached: {one_line(error)}. Check the URL and that the server runs."
+                        f"PostgreSQL cannot be reached: {sentence(error)} Check the URL and that the server runs."
                     ) from error
                 sleep(pause * (0.5 + random.random()))
                 pause = min(pause * 2, LONGEST_PAUSE)
@@ -232,9 +232,9 @@ class Connection:
     def lost(self, error: psycopg.Error) -> Unavailable:
         """The connection broke: forget it and say so. Some such errors leave it whole, like a deadlock."""
         if self._database is not None and not self._dead(self._database) and error.sqlstate is not None:
-            return passing(f"PostgreSQL could not do it now: {one_line(error)}. Nothing was changed; try again.")
+            return passing(f"PostgreSQL could not do it now: {sentence(error)} Nothing was changed; try again.")
         self._discard()
-        return passing(f"PostgreSQL was lost: {one_line(error)}. Nothing was changed; try again when it is back.")
+        return passing(f"PostgreSQL was lost: {sentence(error)} Nothing was changed; try again when it is back.")
 
     def read_only(self) -> Unavailable:
         """Perhaps another server takes the writes now, so the next use connects anew."""
@@ -284,7 +284,7 @@ def passing(message: str) -> Unavailable:
 
 def refuse_hopeless(error: psycopg.OperationalError, conninfo: str) -> None:
     """Mistakes that waiting does not cure."""
-    text = one_line(error)
+    text = sentence(error)
     hopeless = (
         "does not exist",
         "authentication failed",
@@ -294,7 +294,7 @@ def refuse_hopeless(error: psycopg.OperationalError, conninfo: str) -> None:
     )
     if any(words in text for words in hopeless):
         raise Unavailable(
-            f"PostgreSQL refuses the connection: {text}. Correct the URL, or create what it names."
+            f"PostgreSQL refuses the connection: {text} Correct the URL, or create what it names."
         ) from error
 
 
@@ -304,9 +304,15 @@ def check_conninfo(conninfo: str) -> str:
         psycopg.conninfo.conninfo_to_dict(conninfo)
     except psycopg.ProgrammingError as error:
         raise Invalid(
-            f"The PostgreSQL URL is not valid: {one_line(error)}. Write postgresql://user:password@host:5432/database."
+            f"The PostgreSQL URL is not valid: {sentence(error)} Write postgresql://user:password@host:5432/database."
         ) from error
     return conninfo
+
+
+def sentence(error: BaseException) -> str:
+    """With its stop. Some of libpq's errors end with a question."""
+    text = one_line(error)
+    return text if text.endswith("?") else f"{text}."
 
 
 def one_line(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from holdfast.errors import Conflict, Unavailable
 from holdfast.stores import queryfile
 from holdfast.stores.contract import News, QueueDeclared, Watch
 from holdfast.stores.migrate import Migrations, check_moves, moved, refuse_arriving
-from holdfast.stores.postgres.connection import GIVEN_UP, LOST, Connection, check_conninfo, one_line, passing
+from holdfast.stores.postgres.connection import GIVEN_UP, LOST, Connection, check_conninfo, one_line, passing, sentence
 from holdfast.stores.postgres.floors import Floors, Pin
 from holdfast.stores.postgres.literals import literal
 from holdfast.stores.postgres.watch import ChannelWatch
@@ -244,7 +244,7 @@ class PostgresInstance(SqlStore):
             case psycopg.errors.RaiseException():
                 return moved(error.diag.message_primary or "")
             case psycopg.IntegrityError():
-                return Conflict(f"PostgreSQL refused a write: {one_line(error)}.")
+                return Conflict(f"PostgreSQL refused a write: {sentence(error)}")
             case psycopg.errors.InFailedSqlTransaction():
                 return Conflict(GIVEN_UP)
             case psycopg.errors.LockNotAvailable():
