@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from typing import NoReturn
 
 from tests.postgres_on_demand import SETTINGS, own_server
 from tests.postgres_server import Server
@@ -17,11 +18,10 @@ stage: Stage | None = None  # of this process; None is in memory
 
 
 def main() -> int:
-    count, first = int(os.environ.get("SEEDS", "20000")), int(os.environ.get("FROM", "0"))
+    count, first = whole("SEEDS", "20000", least=1), whole("FROM", "0", least=0)
     store = os.environ.get("STORE") or STORES[0]
     if store not in STORES:
-        print(f"STORE={store}: it may be {' or '.join(STORES)}.")
-        return 2
+        refuse(f"STORE={store}: it may be {' or '.join(STORES)}.")
     if store == "sqlite":
         return play_all(count, first, None)
     server = own_server(*SETTINGS)
@@ -30,6 +30,18 @@ def main() -> int:
         return play_all(count, first, server)
     finally:
         server.remove()
+
+
+def whole(name: str, default: str, least: int) -> int:
+    given = os.environ.get(name) or default
+    if not given.isdecimal() or int(given) < least:
+        refuse(f"{name}={given}: give a whole number, {least} or more.")
+    return int(given)
+
+
+def refuse(text: str) -> NoReturn:
+    print(text, file=sys.stderr)
+    raise SystemExit(2)
 
 
 def play_all(count: int, first: int, server: Server | None) -> int:
