@@ -37,7 +37,7 @@ faults: $(READY)  ## fault tests at their full size, one at a time, on both stor
 	$(BIN)/python -m pytest -q -m "faults or fault" --fault-report=docs/fault-report.md $(ARGS)
 
 browser: $(READY)  ## every page in the system's Chromium (ARGS="--pictures" keeps the pictures of the docs)
-	$(BIN)/python -m pytest -q tests/browser $(ARGS)
+	$(BIN)/python -m pytest -q -rs tests/browser $(ARGS)
 
 check: $(READY)  ## format, lint, types, import contracts, guarantees and generated docs
 	$(BIN)/ruff format --check .

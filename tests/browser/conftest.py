@@ -24,6 +24,7 @@ from holdfast.web.app import create
 from tests.browser.shop import Shop
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
+NAMES = ("chromium", "chromium-browser", "google-chrome")
 SIZES = {"wide": {"width": 1280, "height": 860}, "phone": {"width": 390, "height": 844}}
 PATIENCE = 30_000  # milliseconds
 expect.set_options(timeout=PATIENCE)
@@ -35,9 +36,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
-        pytest.skip("there is no Chromium on this machine")
+        pytest.skip(f"there is no Chromium on this machine: install one that the PATH has as {' or '.join(NAMES)}")
     arguments = ["--no-sandbox"] if os.getuid() == 0 else []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=arguments)
