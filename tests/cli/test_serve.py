@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import App
 from tests.cli.terminal import Program, eventually, run
+from tests.postgres_on_demand import SETTINGS, own_server
 
 MODULE = """
 from holdfast import App
@@ -116,6 +117,28 @@ def test_a_port_that_is_taken_is_said_so(sqlite_url: str, tmp_path: Path, start:
     answer = run(tmp_path, "serve", "--port", port, "--url", sqlite_url)
     assert answer.code == 5
     assert "--port" in answer.err
+
+
+@pytest.mark.claim("C7")
+def test_at_a_standby_a_command_ends_and_serve_waits_until_it_is_promoted(tmp_path: Path, start: Start) -> None:
+    primary, standby = own_server(*SETTINGS), own_server(*SETTINGS)
+    primary.start()
+    try:
+        with App(primary.create("shop")) as app:
+            app.find()
+        standby.follow(primary)
+        url = standby.url("shop")
+        refused = run(tmp_path, "jobs", "list", "--url", url)
+        assert refused.code == 5
+        assert "standby. Point the URL at the primary." in refused.err
+        program = start("serve", "--port", "0", "--json", "--url", url)
+        eventually(lambda: program.log.count("standby. Point the URL at the primary.") > 1)
+        assert program.process.poll() is None
+        standby.promote()
+        assert httpx.get(f"{address(program)['address']}/readyz", timeout=30).status_code == 200
+    finally:
+        standby.remove()
+        primary.remove()
 
 
 def test_dev_works_and_starts_anew_when_the_module_changes(url: str, tmp_path: Path, start: Start) -> None:
