@@ -145,6 +145,15 @@ def test_jobs_of_a_worker_that_dies_begin_again_when_it_is_missed() -> None:
     assert 300 + 600 + 30 <= each.turnaround.max <= 300 + 600 + 60 + 10
 
 
+def test_workers_that_die_all_the_time_are_missed() -> None:
+    job = {"arrivals": {"every": 60}, "duration": 1}
+    shaky = {"concurrency": 1, "crashes_every": 1, "restart_after": 0}
+    found = served(fleet({"job": job}, {"shaky": shaky}, hours=0.2))
+    assert found.groups[0].places[0].tally.crashes > 700
+    assert len(found._missing) < 45
+    assert found.types["job"].counts["lost"] > 5
+
+
 def test_with_on_crash_timeout_a_lost_job_waits_for_its_timeout() -> None:
     job = {"arrivals": {"burst": 1, "at": "00:10"}, "duration": 300, "timeout": 400, "on_crash": "timeout"}
     result = play(fleet({"job": job}, {"one": {"concurrency": 3, "crashes": "00:12"}})).types["job"]

@@ -156,11 +156,12 @@ class Playing:
         return min((each.template.throttle_factor for each in plans if each.row.queue == queue), default=0.0)
 
     def _sweeper(self, types: tuple[str, ...]) -> Sweeper:
+        """It is nobody's own: a vigil goes on when the worker that kept it dies, for the others keep it too."""
         settings = WorkerSettings(
             lost_after=self.fleet.lost_after, archive_after=KEPT, archive_keep=KEPT, forgotten_after=NEVER
         )
         return Sweeper(
-            self.store, settings, self.clock, self._sweeping, lambda: 0, lambda ids: None, types, lambda: None
+            self.store, settings, self.clock, lambda: 0, lambda: 0, lambda ids: None, types, lambda: None
         )
 
     # Time
@@ -487,10 +488,6 @@ class Playing:
 
     def _living(self) -> list[VirtualWorker]:
         return [place.worker for group in self.groups for place in group.places if place.worker is not None]
-
-    def _sweeping(self) -> int:
-        """Who sweeps: one of those that are there."""
-        return next((worker.id for worker in self._living()), 0)
 
     def _sweep_after(self, seconds: float) -> None:
         at = self.now + round(seconds * SECOND)
