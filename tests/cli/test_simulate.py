@@ -69,6 +69,33 @@ def test_programs_get_both_with_their_differences(cli: Call, small: str) -> None
     assert both["differences"]["queue mail: at limit"]["described"] > 0.9
 
 
+def test_what_was_not_measured_is_no_zero(cli: Call, small: str) -> None:
+    nobody = ("simulate", small, "--hours", "1", "--set", "workers.one.count=0")
+    told = [line.split() for line in cli(*nobody).out.splitlines()]
+    for what in ("wait p50", "wait p99", "wait max", "turnaround p99"):
+        row = next(line for line in told if line[:3] == ["send", *what.split()])
+        assert (row[-2] != "–", row[-1]) == (True, "–"), row
+    assert ["worker", "one", "utilisation", "25%", "–"] in told
+    differences = cli(*nobody, "--json").json["differences"]
+    assert differences["send: wait p99"]["described"] > 0
+    for what in ("send: wait p99", "send: turnaround p99", "worker one: utilisation"):
+        assert differences[what]["changed"] is None
+    assert differences["send: left"]["changed"] == 359
+
+
+def test_duplicates_are_shown_where_there_are_any(cli: Call, small: str, tmp_path: Path) -> None:
+    assert "duplicates" not in cli("simulate", small, "--hours", "1").out
+    assert "duplicates" not in cli("simulate", small, "--hours", "1", "--set", "queues.mail.limit=2").out
+    file = tmp_path / "keys.toml"
+    file.write_text(SMALL.replace("duration", "keys = 1\nduration"))
+    lines = [line.split() for line in cli("simulate", str(file), "--hours", "1").out.splitlines()]
+    rows = {line[0]: line for line in lines if line}
+    assert rows["send"][-4] == "179"
+    assert rows["type"][-4] == "duplicates"
+    both = cli("simulate", str(file), "--hours", "1", "--set", "types.send.duration=5").out
+    assert ["send", "duplicates", "179", "0", "−100%"] in [line.split() for line in both.splitlines()]
+
+
 def test_a_seed_gives_the_same_again(cli: Call, tmp_path: Path) -> None:
     file = tmp_path / "fleet.toml"
     file.write_text(SMALL.replace("{ every = 10 }", "{ per_hour = 200 }"))

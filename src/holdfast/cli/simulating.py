@@ -20,10 +20,13 @@ from holdfast.simulation import description, recording, values
 from holdfast.simulation.description import Described
 from holdfast.simulation.fleet import DAY, Fleet, Recorded
 from holdfast.simulation.playing import play
-from holdfast.simulation.tally import Result, Spread, TypeResult
+from holdfast.simulation.tally import QueueResult, Result, Spread, TypeResult, WorkerResult
 
+RARE = {"duplicates": 0, "limit use": None, "at limit": None}  # not shown where both have just that
 BARS = " ▁▂▃▄▅▆▇█"
 NARROW = 48  # columns of a chart on a narrow terminal
+
+Measures = Mapping[str, float | None]  # None: nothing was measured
 
 
 class Variant(Struct, frozen=True):
@@ -163,20 +166,10 @@ def _show_refused(variants: Sequence[Variant]) -> None:
 
 
 def _types(result: Result) -> RenderableType:
-    headers = (
-        "type",
-        "queue",
-        "jobs",
-        "wait p50",
-        "p90",
-        "p99",
-        "max",
-        "turnaround p50",
-        "p99 ",
-        "retries",
-        "dead",
-        "left",
-    )
+    spans = ("wait p50", "p90", "p99", "max", "turnaround p50", "p99 ")
+    rare = ("duplicates",) if any(each.duplicates for each in result.types.values()) else ()
+    counts = (*rare, "retries", "dead", "left")
+    headers = ("type", "queue", "jobs", *spans, *counts)
     rows = [
         (
             name,
@@ -184,7 +177,7 @@ def _types(result: Result) -> RenderableType:
             f"{each.arrived:,}",
             *_spans(each.wait, "p50", "p90", "p99", "max"),
             *_spans(each.turnaround, "p50", "p99"),
-            *(f"{getattr(each, count):,}" for count in ("retries", "dead", "left")),
+            *(f"{getattr(each, count):,}" for count in counts),
         )
         for name, each in result.types.items()
     ]
@@ -259,37 +252,49 @@ def _compared(described: Result, changed: Result) -> RenderableType:
     rows = [
         (name, what, _told(what, before), _told(what, after), difference)
         for name, what, before, after, difference in _measures(described, changed)
+        if what not in RARE or {before, after} != {RARE[what]}
     ]
     return tables.listing(headers, rows, right=headers[2:], whole=headers)
 
 
 def _measures(described: Result, changed: Result) -> Iterator[tuple[str, str, float | None, float | None, str]]:
     """What people look at, of both."""
-    for name in dict.fromkeys([*described.types, *changed.types]):
-        sides = [_of_type(each.types.get(name)) for each in (described, changed)]
-        for what in sides[0]:
-            yield name, what, sides[0][what], sides[1][what], _difference(what, sides[0][what], sides[1][what])
-    for kind, names in (("queues", ("limit_use", "at_limit", "most_backlog")), ("workers", ("slots", "utilisation"))):
-        before, after = getattr(described, kind), getattr(changed, kind)
-        for name in dict.fromkeys([*before, *after]):
-            for what in names:
-                left, right = (getattr(side[name], what) if name in side else None for side in (before, after))
-                if left is not None or right is not None:
-                    yield f"{kind[:-1]} {name}", what.replace("_", " "), left, right, _difference(what, left, right)
+    for name, each in described.types.items():
+        yield from _both(name, _of_type(each), _of_type(changed.types[name]))
+    for name, queue in described.queues.items():
+        yield from _both(f"queue {name}", _of_queue(queue), _of_queue(changed.queues[name]))
+    for name, worker in described.workers.items():
+        yield from _both(f"worker {name}", _of_worker(worker), _of_worker(changed.workers[name]))
 
 
-def _of_type(each: TypeResult | None) -> dict[str, float | None]:
-    if each is None:
-        return dict.fromkeys(("wait p50", "wait p99", "wait max", "turnaround p99", "retries", "dead", "left"))
+def _both(name: str, before: Measures, after: Measures) -> Iterator[tuple[str, str, float | None, float | None, str]]:
+    for what, value in before.items():
+        yield name, what, value, after[what], _difference(what, value, after[what])
+
+
+def _of_type(each: TypeResult) -> Measures:
     return {
-        "wait p50": each.wait.p50,
-        "wait p99": each.wait.p99,
-        "wait max": each.wait.max,
-        "turnaround p99": each.turnaround.p99,
+        "wait p50": _of_spread(each.wait, "p50"),
+        "wait p99": _of_spread(each.wait, "p99"),
+        "wait max": _of_spread(each.wait, "max"),
+        "turnaround p99": _of_spread(each.turnaround, "p99"),
+        "duplicates": each.duplicates,
         "retries": each.retries,
         "dead": each.dead,
         "left": each.left,
     }
+
+
+def _of_spread(spread: Spread, name: str) -> float | None:
+    return getattr(spread, name) if spread.count else None
+
+
+def _of_queue(each: QueueResult) -> Measures:
+    return {"limit use": each.limit_use, "at limit": each.at_limit, "most backlog": each.most_backlog}
+
+
+def _of_worker(each: WorkerResult) -> Measures:
+    return {"slots": each.slots, "utilisation": each.utilisation if each.slots else None}
 
 
 def _told(what: str, value: float | None) -> str:
@@ -306,7 +311,7 @@ def _difference(what: str, before: float | None, after: float | None) -> str:
     if before == after:
         return "same"
     sign = "+" if after > before else "−"
-    if what.replace("_", " ") in ("limit use", "at limit", "utilisation"):
+    if what in ("limit use", "at limit", "utilisation"):
         return f"{sign}{abs(after - before) * 100:.2g} points"
     if not before:
         return f"{sign}{_told(what, abs(after - before))}"

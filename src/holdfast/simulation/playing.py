@@ -160,9 +160,7 @@ class Playing:
         settings = WorkerSettings(
             lost_after=self.fleet.lost_after, archive_after=KEPT, archive_keep=KEPT, forgotten_after=NEVER
         )
-        return Sweeper(
-            self.store, settings, self.clock, lambda: 0, lambda: 0, lambda ids: None, types, lambda: None
-        )
+        return Sweeper(self.store, settings, self.clock, lambda: 0, lambda: 0, lambda ids: None, types, lambda: None)
 
     # Time
 
