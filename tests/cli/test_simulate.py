@@ -111,11 +111,14 @@ def test_a_seed_gives_the_same_again(cli: Call, tmp_path: Path) -> None:
         ((), 2, "Name a file that describes the fleet, or --from-archive DAY"),
         (("nowhere.toml",), 3, "There is no file nowhere.toml"),
         (("FILE", "--days", "1", "--hours", "1"), 2, "Give --days or --hours, not both."),
-        (("FILE", "--hours", "-1"), 2, "simulation.hours=-1.0: `hours` is -1.0; give a number above 0"),
+        (("FILE", "--hours", "-1"), 2, "Error: --hours: `hours` is -1.0; give a number above 0"),
+        (("FILE", "--days", "0"), 2, "Error: --days: `days` is 0.0; give a number above 0"),
+        (("FILE", "--seed", "-1", "--set", "workers.one.count=2"), 2, "Error: --seed: `seed` is -1; give a whole"),
         (
             ("FILE", "--set", "queues.mial.limit=3", "--set", "types.send.retries=x"),
             2,
-            "--set types.send.retries=x: `retries`",
+            "(1) --set queues.mial.limit=3: `mial` is none of the queues. Did you mean `mail`? "
+            "(2) --set types.send.retries=x: `retries`",
         ),
         (("FILE", "--set", "queues"), 2, "is no change; write what and how"),
         (("--from-archive", "yesterday"), 2, "write a day as 2026-12-24"),
@@ -198,6 +201,30 @@ def test_a_job_of_a_day_that_the_settings_of_today_refuse_is_told_and_the_others
     told = cli(*day, *later).out
     assert "Refused when they came: 2. The first is `send`: throttle_factor 4.0 is above" in told
     assert "Refused when they came, with the change: 3." in told
+
+
+def test_the_jobs_of_a_day_whose_type_no_longer_fits_under_the_limit_are_counted(cli: Call, url: str) -> None:
+    with App(url, name="shop", clock=MovableClock(datetime(2026, 3, 2, 12, tzinfo=UTC))) as app:
+        mail = app.queue("mail", throttle_limit=5)
+        mail.job(name="send", throttle_factor=4)(lambda: None).enqueue()
+        mail.job(name="scan")(lambda: None).enqueue()
+        app.run_until_idle()
+    Path("workers.toml").write_text("[workers.some]\n")
+    day = ("simulate", "workers.toml", "--from-archive", "2026-03-02", "--url", url)
+    played = cli(*day, "--set", "queues.mail.throttle_limit=3", "--json").json
+    types = {name: played[name]["types"] for name in ("described", "changed")}
+    assert [types[name]["send"]["refused"] for name in types] == [0, 1]
+    assert [types[name]["scan"]["succeeded"] for name in types] == [1, 1]
+    assert played["changed"]["first_refusal"].startswith("`send`: throttle_factor 4.0 is above the queue's")
+
+
+def test_a_negative_limit_of_an_instance_is_none(cli: Call, yesterday: App, url: str) -> None:
+    with App(url, name="shop") as app:
+        app.limit("mail", -1)
+    Path("workers.toml").write_text("[workers.some]\n")
+    played = cli("simulate", "workers.toml", "--from-archive", "2026-03-02", "--url", url, "--json").json
+    assert played["described"]["queues"]["mail"]["throttle_limit"] is None
+    assert played["described"]["types"]["send"]["succeeded"] == 20
 
 
 def test_living_workers_are_those_of_the_day(cli: Call, yesterday: App, url: str) -> None:

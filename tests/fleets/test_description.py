@@ -9,7 +9,7 @@ import pytest
 from holdfast.errors import Invalid
 from holdfast.jobs.windows import parse_all
 from holdfast.simulation import chance
-from holdfast.simulation.description import WrongDescription, changed, fleet, read
+from holdfast.simulation.description import WrongDescription, changed, fleet, over, read
 from holdfast.simulation.fleet import Burst, Every, Exponential, Fixed, Percentiles, Poisson
 from holdfast.simulation.values import arrivals, duration
 
@@ -28,7 +28,7 @@ days = 0
 zone = "Europe/Amsterdan"
 
 [queues.mail]
-limit = -1
+limit = "many"
 throttler = { kind = "rat", count = 1 }
 
 [queues.Mail]
@@ -72,7 +72,7 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_line() -> None:
     for line, words in (
         (2, "`days` is 0; give a number above 0 and at most 366."),
         (3, "did you mean Europe/Amsterdam?"),
-        (6, "`limit` is -1; give a number of at least 0."),
+        (6, "`limit` is 'many'; give a number."),
         (7, "`throttler`"),
         (9, "Queue name 'Mail': use lower-case letters"),
         (12, "`mial` is no queue of this file. Did you mean `mail`?"),
@@ -193,8 +193,9 @@ def test_a_change_goes_over_what_says_the_same_by_another_name() -> None:
     described = changed(read(SMALL, "fleet.toml"), ["simulation.days=3"])
     found = fleet(changed(described, ["simulation.hours=1", "queues.mail.throttle_limit=20"]))
     assert (found.seconds, found.queues[0].throttle_limit) == (3600, 20)
+    described = read(f"{SMALL}[workers.hours]\n[workers.days]\n", "fleet.toml")
     found = fleet(changed(described, ["workers.hours.count=1", "workers.days.count=2"]))
-    assert [plan.name for plan in found.workers] == ["one", "hours", "days"]
+    assert [(plan.name, plan.count) for plan in found.workers] == [("one", 1), ("hours", 1), ("days", 2)]
 
 
 def test_a_change_goes_over_what_the_file_says() -> None:
@@ -203,14 +204,14 @@ def test_a_change_goes_over_what_the_file_says() -> None:
             read(SMALL, "fleet.toml"),
             [
                 "queues.mail.limit=20",
-                "workers.more.count=2",
+                "workers.one.count=2",
                 "types.send.time_windows=['22:00-06:00']",
                 "simulation.zone=Europe/Paris",
             ],
         )
     )
     assert found.queues[0].throttle_limit == 20
-    assert [plan.name for plan in found.workers] == ["one", "more"]
+    assert [(plan.name, plan.count) for plan in found.workers] == [("one", 2)]
     assert found.types["send"].row.default_time_windows == ("22:00-06:00",)
     assert found.zone == "Europe/Paris"
     assert fleet(read(SMALL, "fleet.toml")).queues[0].throttle_limit == 3
@@ -220,9 +221,65 @@ def test_a_change_that_is_wrong_is_told_as_it_was_written() -> None:
     assert problems(SMALL, "queues.mail.limti=20") == (
         "--set queues.mail.limti=20: `limti` is not a known key. Did you mean `limit`?",
     )
-    assert problems(SMALL, "types.send.throttle_factor=5")[0].startswith("--set types.send.throttle_factor=5: ")
     with pytest.raises(Invalid, match="is no change; write what and how"):
         changed(read(SMALL, "fleet.toml"), ["=3"])
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("workers.on.count=3", "`on` is none of the workers. Did you mean `one`?"),
+        ("queues.mial.throttle_limit=3", "`mial` is none of the queues. Did you mean `mail`?"),
+        ("types.sned={retries=3}", "`sned` is none of the types. Did you mean `send`?"),
+        ("types.scan.retries=3", "`scan` is none of the types. Known are send."),
+    ],
+)
+def test_a_change_of_what_is_not_there_is_refused(change: str, told: str) -> None:
+    assert problems(SMALL, change) == (f"--set {change}: {told}",)
+    assert len(problems(SMALL, change, "workers.one.count=x", "types.send.retires=3")) == 3
+    assert problems(f"queues = 3\n{SMALL.replace('[queues.mail]', '[x]')}", change)
+
+
+@pytest.mark.parametrize("limit", ["-1", "0", "0.5", "-1e300"])
+def test_a_limit_below_1_is_none(limit: str) -> None:
+    described = changed(read(SMALL, "fleet.toml"), [f"queues.mail.limit={limit}", "types.send.throttle_factor=9"])
+    assert fleet(described).queues[0].throttle_limit == float(limit)
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ([], "fleet.toml:7"),
+        (["types.send.retries=1"], "fleet.toml:7"),
+        (["types.send.throttle_factor=5"], "--set types.send.throttle_factor=5"),
+        (["types.send.retries=1", "queues.mail.limit=2"], "--set queues.mail.limit=2"),
+        (["queues.mail.throttle_limit=2"], "--set queues.mail.throttle_limit=2"),
+    ],
+)
+def test_a_type_whose_jobs_could_never_start_is_named_with_what_it_is_due_to(changes: list[str], place: str) -> None:
+    text = SMALL.replace("arrivals", "retries = 2\nthrottle_factor = 4\narrivals")
+    (told,) = problems(text, *changes)
+    assert told.startswith(f"{place}: Type `send`: throttle_factor ")
+    assert "is above the queue's throttle_limit" in told
+
+
+def test_for_a_day_that_was_nothing_is_made_up() -> None:
+    content = {"queues": {"mail": {}}, "types": {"send": {}, "scan": {"prefer_for": -1}}, "workers": {"some": {}}}
+    written = read("[simulation]\nstart = 2026-01-05T00:00:00Z\n\n[types.send]\nduration = 3\n", "more.toml")
+    described = changed(over(written, content, "2026-03-02"), ["types.send.arrivals={every=10}"])
+    with pytest.raises(WrongDescription) as caught:
+        fleet(described)
+    own = "is not for a day that was, whose jobs come and end as they did; take it away."
+    assert caught.value.problems == (
+        "--from-archive 2026-03-02: types.scan.prefer_for: `prefer_for` is -1; give a number of at least 0 and at most "
+        "315,360,000.",
+        f"more.toml:2: `start` {own}",
+        f"more.toml:5: `duration` {own}",
+        f"--set types.send.arrivals={{every=10}}: `arrivals` {own}",
+    )
+    assert fleet(
+        over(read("[workers.some]\nstart='09:00'", "more.toml"), {**content, "types": {"a": {}}}, "2026-03-02")
+    )
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,8 @@ def _read(call: Call, file: Path | None, day: str | None) -> tuple[Described, li
             "with count and concurrency, and name it before --from-archive."
         )
     if written is None:
-        return Described(f"--from-archive {day}", content), recorded
-    return description.over(written, content), recorded
+        written = Described(f"--from-archive {day}", {})
+    return description.over(written, content, day), recorded
 
 
 def _file(file: Path) -> Described:
@@ -99,7 +99,7 @@ def _flagged(described: Described, flags: Mapping[str, Any]) -> Described:
     given = {name: value for name, value in flags.items() if value is not None}
     if {"days", "hours"} <= given.keys():
         raise Invalid("Give --days or --hours, not both.")
-    return description.changed(described, [f"simulation.{name}={value}" for name, value in given.items()])
+    return description.flagged(described, given)
 
 
 def _fleet(described: Described, recorded: list[Recorded], day: str | None) -> Fleet:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.builds.lines import Place, line_of, lines
 from holdfast.declare import CRASH_POLICIES, new_job
@@ -77,7 +77,9 @@ SIMULATION: Mapping[str, Key] = {
     ),
 }
 QUEUE: Mapping[str, Key] = {
-    "throttle_limit": Key("a number", "As in `app.queue`; below 1 there is none. `limit` is the same.", number()),
+    "throttle_limit": Key(
+        "a number", "As in `app.queue`; below 1 there is none. `limit` is the same.", number(-math.inf)
+    ),
     "order": Key('`"priority"` or `"schedule"`', "As in `app.queue`.", one_of("priority", "schedule")),
     "throttler": Key(
         "a table",
@@ -127,6 +129,11 @@ SHORT = {"limit": "throttle_limit"}
 SAME = {**SHORT, "hours": "days"}  # of which one may stand
 RIVALS = {**SAME, **{other: name for name, other in SAME.items()}}
 TABLES: Mapping[str, Mapping[str, Key]] = {"queues": QUEUE, "types": TYPE, "workers": WORKER}
+MADE_UP: Mapping[str, Sequence[str]] = {  # what a day that was brings itself
+    "simulation": ("start",),
+    "types": ("arrivals", "duration", "failure_rate", "keys", "payload", "expires_after"),
+}
+Problem = tuple[Sequence[Place], str]  # what it may be due to, first of all the first, and what is wrong
 
 
 class WrongDescription(Invalid):
@@ -146,16 +153,19 @@ class Described(Struct, frozen=True):
     where: str
     content: Mapping[str, Any]
     text: str = ""
+    day: str = ""  # that was, whose jobs are played; none: those that are described
     changes: tuple[tuple[str, Place], ...] = ()  # as they were written, and what each is about
+    problems: tuple[Problem, ...] = ()  # of the changes
 
-    def place(self, place: Place) -> tuple[int, str]:
-        """For people, and a number to sort by."""
+    def place(self, places: Sequence[Place]) -> tuple[int, str]:
+        """Of a problem, for people, and a number to sort by."""
         for index, (written, about) in enumerate(self.changes):
-            if about[: len(place)] == place or place[: len(about)] == about:
-                return 1_000_000 + index, f"--set {written}"
-        if not self.text:
-            return 0, f"{self.where}: {'.'.join(place)}"
-        line = line_of(lines(self.text), place)
+            if any(about[: len(place)] == place or place[: len(about)] == about for place in places):
+                return 1_000_000 + index, written
+        place, known = places[0], lines(self.text)
+        if self.day and place[:2] not in known:
+            return 0, f"--from-archive {self.day}: {'.'.join(place)}"
+        line = line_of(known, place)
         return line, f"{self.where}:{line}"
 
 
@@ -192,19 +202,42 @@ def _parsed(text: str) -> dict[str, Any]:
 def changed(described: Described, changes: Sequence[str]) -> Described:
     """With changes over it, each a line of TOML; a value that is no TOML is a text."""
     content: dict[str, Any] = _copied(described.content)
-    known = list(described.changes)
+    known, problems = list(described.changes), list(described.problems)
     for written in changes:
         change = _line(written)
-        _lay_over(content, change)
-        known.append((written, _place_of(change)))
-    return Described(described.where, content, described.text, tuple(known))
+        place = _place_of(change)
+        known.append((f"--set {written}", place))
+        strange = _strange(content, change)
+        problems += [((place,), told) for told in strange]
+        if not strange:
+            _lay_over(content, change)
+    return structs.replace(described, content=content, changes=tuple(known), problems=tuple(problems))
 
 
-def over(described: Described, content: Mapping[str, Any]) -> Described:
-    """What is written over what is known otherwise."""
+def flagged(described: Described, flags: Mapping[str, Any]) -> Described:
+    """With flags of the command over what it says of the simulation."""
+    content: dict[str, Any] = _copied(described.content)
+    _lay_over(content, {"simulation": dict(flags)} if flags else {})
+    known = tuple((f"--{name}", ("simulation", name)) for name in flags)
+    return structs.replace(described, content=content, changes=(*described.changes, *known))
+
+
+def over(described: Described, content: Mapping[str, Any], day: str) -> Described:
+    """What is written over what is known of a day that was."""
     under: dict[str, Any] = _copied(content)
     _lay_over(under, described.content)
-    return Described(described.where, under, described.text, described.changes)
+    return structs.replace(described, content=under, day=day)
+
+
+def _strange(content: Mapping[str, Any], change: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the names in a change: one with a slip of the pen would be a new queue, type or worker."""
+    found = []
+    for table in TABLES:
+        named, known = (each.get(table) for each in (change, content))
+        if isinstance(named, dict) and isinstance(known, dict):
+            strange = [name for name in named if name not in known]
+            found += [f"`{name}` is none of the {table}.{hint(name, list(known))}" for name in strange]
+    return found
 
 
 def _line(written: str) -> dict[str, Any]:
@@ -242,9 +275,10 @@ def _place_of(change: Mapping[str, Any]) -> Place:
 
 def fleet(described: Described) -> Fleet:
     """The fleet that is described; `WrongDescription` with everything that is wrong."""
-    reading = _Reading(described.content)
-    if reading.problems:
-        found = sorted((*described.place(place), told) for place, told in reading.problems)
+    reading = _Reading(described.content, bool(described.day))
+    problems = (*described.problems, *reading.problems)
+    if problems:
+        found = sorted((*described.place(places), told) for places, told in problems)
         raise WrongDescription(described.where, [f"{place}: {told}" for _, place, told in found])
     return reading.fleet()
 
@@ -252,8 +286,9 @@ def fleet(described: Described) -> Fleet:
 class _Reading:
     """Takes what was written apart and collects what is wrong with it."""
 
-    def __init__(self, content: Mapping[str, Any]) -> None:
-        self.problems: list[tuple[Place, str]] = []
+    def __init__(self, content: Mapping[str, Any], recorded: bool) -> None:
+        self.problems: list[Problem] = []
+        self._recorded = recorded
         self._unknown(content, (), ["simulation", *TABLES])
         self._simulation = self._values(content.get("simulation", {}), ("simulation",), SIMULATION)
         tables = {name: self._tables(content, name) for name in TABLES}
@@ -323,6 +358,10 @@ class _Reading:
                 self._wrong((*place, name), f"`{name}` and `{other}` say the same; give one of the two.")
         found = {}
         for name, value in table.items():
+            if self._recorded and name in MADE_UP.get(place[0], ()):
+                told = f"`{name}` is not for a day that was, whose jobs come and end as they did; take it away."
+                self._wrong((*place, name), told)
+                continue
             meant = str(short.get(name, name))
             if meant in known:
                 try:
@@ -350,20 +389,25 @@ class _Reading:
             self._wrong((*place, "queue"), f"{told}.{hint(str(queue), list(self._queues))}")
             return None
         row = _row(name, queue, values)
-        declared = self._queues[queue]
-        self._attempt(place, lambda: throttle.check_factor(row.default_throttle_factor, declared.throttle_limit))
-        self._attempt(place, lambda: self._check_pools(row, declared, values.get("payload", {})))
+        if not self._recorded:  # else each job is refused or not when it comes, and counted
+            self._check_fit(row, self._queues[queue], values.get("payload", {}))
         template = self._attempt(place, lambda: new_job(row, "{}", {}))
         if not isinstance(template, NewJob):
             return None
         names = ("arrivals", "duration", "failure_rate", "keys", "expires_after", "payload")
         return TypePlan(row, template, **{each: values[each] for each in names if each in values})
 
-    def _check_pools(self, row: TypeRow, queue: QueueDeclared, weights: Mapping[str, Mapping[str, float]]) -> None:
-        """A job that its pool could never let start would be refused when it is enqueued."""
-        found = throttlers.decode(queue.throttler)
-        for value in weights.get(getattr(found, "key", ""), {None: 1.0}):
-            throttle.check_pool(found, throttlers.pool_of_value(found, value), row.default_throttle_factor)
+    def _check_fit(self, row: TypeRow, queue: QueueDeclared, weights: Mapping[str, Mapping[str, float]]) -> None:
+        """A job that the limit or its pool could never let start would be refused when it is enqueued."""
+        factor, found = row.default_throttle_factor, throttlers.decode(queue.throttler)
+        try:
+            throttle.check_factor(factor, queue.throttle_limit)
+            for value in weights.get(getattr(found, "key", ""), {None: 1.0}):
+                throttle.check_pool(found, throttlers.pool_of_value(found, value), factor)
+        except Invalid as error:
+            own = [("types", row.job_type, name) for name in ("throttle_factor", "queue", "payload")]
+            others = [("queues", queue.name, name) for name in ("throttle_limit", "limit", "throttler")]
+            self.problems.append(((*own, *others), f"Type `{row.job_type}`: {error}"))
 
     def _worker(self, name: str, values: dict[str, Any]) -> WorkerPlan:
         place = ("workers", name)
@@ -381,7 +425,7 @@ class _Reading:
             return None
 
     def _wrong(self, place: Place, told: str) -> None:
-        self.problems.append((place, told))
+        self.problems.append(((place,), told))
 
 
 def _row(name: str, queue: str, values: Mapping[str, Any]) -> TypeRow:

@@ -39,8 +39,9 @@ SHORTEST = 1e-6  # seconds: times are whole microseconds
 def number(least: float = 0.0, above: bool = False, most: float = math.inf) -> Read:
     def read(value: Any) -> float:
         if not is_finite(value) or value > most or (value <= least if above else value < least):
+            lower = "" if least == -math.inf else f" {'above' if above else 'of at least'} {least:g}"
             upper = "" if most == math.inf else f" and at most {most:,.10g}"
-            raise Invalid(f"is {value!r:.40}; give a number {'above' if above else 'of at least'} {least:g}{upper}.")
+            raise Invalid(f"is {value!r:.40}; give a number{lower}{upper}.")
         return float(value)
 
     return read
