@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import App
+from holdfast import App, Fixed
 from holdfast.clock import MovableClock
 from tests.cli.conftest import Call
 
@@ -158,7 +158,7 @@ def yesterday(url: str) -> App:
 
 def test_a_day_that_was_is_played_again(cli: Call, yesterday: App, url: str, tmp_path: Path) -> None:
     missing = cli("simulate", "--from-archive", "2026-03-02", "--url", url)
-    assert (missing.code, "No worker is alive" in missing.err) == (3, True)
+    assert (missing.code, "No worker that runs jobs is alive" in missing.err) == (3, True)
     assert cli("simulate", "--from-archive", "2026-03-09", "--url", url).code == 3
 
     file = tmp_path / "workers.toml"
@@ -234,3 +234,33 @@ def test_living_workers_are_those_of_the_day(cli: Call, yesterday: App, url: str
             played = cli("simulate", "--from-archive", "2026-03-02", "--url", url, "--json").json
     assert played["described"]["workers"]["workers-1"]["slots"] == 3
     assert played["described"]["types"]["send"]["succeeded"] == 20
+
+
+def test_workers_that_run_no_jobs_are_not_among_them(cli: Call, yesterday: App, url: str) -> None:
+    day = ("simulate", "--from-archive", "2026-03-02", "--url", url, "--json")
+    with App(url, name="shop") as app, App(url, name="shop") as idle:
+        app.queue("mail", throttle_limit=1).job(name="send")(lambda number: None)
+        with app.worker(concurrency=5, duties=["sweep"]), idle.worker(concurrency=7):
+            assert cli(*day).code == 3
+            with app.worker(concurrency=3):
+                played = cli(*day).json
+    assert [each["slots"] for each in played["described"]["workers"].values()] == [3]
+
+
+def test_a_job_that_failed_and_had_not_ended_ends_as_is_usual_for_its_type(cli: Call, url: str) -> None:
+    clock = MovableClock(datetime(2026, 3, 2, 12, tzinfo=UTC))
+    with App(url, name="shop", clock=clock) as app:
+
+        @app.queue("mail").job(retries=None, retry=Fixed(3600))
+        def send(fails: bool) -> None:
+            clock.advance(20)
+            if fails:
+                raise ValueError("not yet")
+
+        send.enqueue_many([{"fails": True}, {"fails": False}])
+        app.run_until_idle()
+    Path("workers.toml").write_text("[workers.some]\n")
+    played = cli("simulate", "workers.toml", "--from-archive", "2026-03-02", "--url", url, "--json").json
+    sent = played["described"]["types"]["send"]
+    assert (sent["succeeded"], sent["retries"], sent["left"]) == (2, 1, 0)
+    assert sent["turnaround"]["max"] == pytest.approx(3640, abs=2)

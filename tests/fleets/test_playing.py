@@ -291,6 +291,11 @@ def test_no_workers_are_not_an_error() -> None:
     assert result.queues["mail"].backlog[-1] == 59
 
 
+def test_workers_with_no_types_run_nothing() -> None:
+    result = play(fleet({"job": {"arrivals": {"every": 60}}}, {"none": {"types": []}, "all": {}}))
+    assert (result.workers["none"].attempts, result.workers["all"].attempts) == (0, 59)
+
+
 def test_the_backlog_is_the_most_that_waited_in_each_stretch() -> None:
     assert peaks([0, 1, 2, 500], [10, 30, 500], 0, 960)[:4] == [3, 3, 2, 2]
     assert peaks([0, 1, 2, 500], [10, 30, 500], 0, 960)[50:52] == [1, 1]

@@ -66,7 +66,7 @@ def _read(call: Call, file: Path | None, day: str | None) -> tuple[Described, li
         recorded = recording.recorded(app.store, since, since + timedelta(days=1), count)
     if "workers" not in content and (written is None or "workers" not in written.content):
         raise NotFound(
-            "No worker is alive, so nobody knows how many there are to be. Describe them in a file, as [workers.NAME] "
+            "No worker that runs jobs is alive, so nobody knows how many there are to be. Describe them in a file, as [workers.NAME] "
             "with count and concurrency, and name it before --from-archive."
         )
     if written is None:

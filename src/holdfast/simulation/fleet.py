@@ -93,7 +93,7 @@ class WorkerPlan(Struct, frozen=True):
     concurrency: int = 100
     queues: tuple[str, ...] = ()  # none: all
     labels: tuple[str, ...] = ()
-    types: tuple[str, ...] = ()  # none: all whose labels they have
+    types: tuple[str, ...] | None = None  # None: all whose labels they have
     start: tuple[time, ...] = ()  # of each day; none: there from the beginning
     stop: tuple[time, ...] = ()
     crashes: tuple[time, ...] = ()  # of each day
@@ -103,7 +103,7 @@ class WorkerPlan(Struct, frozen=True):
 
     def handles(self, rows: Mapping[str, TypeRow]) -> tuple[str, ...]:
         """The types that they run, by the rule of a worker: those whose labels they have."""
-        wanted = self.types or tuple(rows)
+        wanted = tuple(rows) if self.types is None else self.types
         return tuple(sorted(name for name in wanted if set(rows[name].labels) <= set(self.labels)))
 
 

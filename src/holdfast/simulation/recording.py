@@ -51,9 +51,9 @@ def _type(row: TypeRow) -> dict[str, Any]:
 
 
 def _workers(rows: Sequence[WorkerRow]) -> dict[str, Any]:
-    """Those that are alike are one entry."""
+    """Those that run jobs; which are alike are one entry."""
     kinds: dict[str, dict[str, Any]] = {}
-    for row in rows:
+    for row in (each for each in rows if each.types and "run" in each.duties):
         table: dict[str, Any] = {"concurrency": row.concurrency, "types": list(row.types)}
         table |= {"labels": list(row.labels)} if row.labels else {}
         table |= {} if row.every_queue else {"queues": list(row.queues)}
@@ -85,7 +85,7 @@ def recorded(store: Store, since: datetime, until: datetime, count: Callable[[in
             job.create_time,
             job.job_type,
             _options(job, rows[job.job_type]),
-            endings or (Ending(usual.get(job.job_type, 1.0)),),
+            endings if job.final and endings else (*endings, Ending(usual.get(job.job_type, 1.0))),
         )
         for job, endings in sorted(found, key=lambda each: (each[0].create_time, each[0].id))
     ]
@@ -120,7 +120,7 @@ def _endings(job: Job, attempts: Sequence[Attempt]) -> tuple[Ending, ...]:
 
 
 def _usual(found: Sequence[tuple[Job, tuple[Ending, ...]]]) -> dict[str, float]:
-    """What an attempt of each type takes, for jobs that had none yet."""
+    """What an attempt of each type takes, for jobs that have not had their last yet."""
     seconds: dict[str, list[float]] = {}
     for job, endings in found:
         seconds.setdefault(job.job_type, []).extend(each.seconds for each in endings)
@@ -138,6 +138,7 @@ def _options(job: Job, row: TypeRow) -> Mapping[str, Any]:
         options["job_key"] = job.job_key
     if job.expires_time is not None:
         options["expires_time"] = job.expires_time
-    if job.attempt <= 1 and not job.time_windows and job.scheduled_run_time > job.create_time:
+    retried = job.attempt > 1 or (job.failures and not job.final)
+    if not retried and not job.time_windows and job.scheduled_run_time > job.create_time:
         options["delay"] = (job.scheduled_run_time - job.create_time).total_seconds()
     return options
