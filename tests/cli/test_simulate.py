@@ -264,3 +264,36 @@ def test_a_job_that_failed_and_had_not_ended_ends_as_is_usual_for_its_type(cli: 
     sent = played["described"]["types"]["send"]
     assert (sent["succeeded"], sent["retries"], sent["left"]) == (2, 1, 0)
     assert sent["turnaround"]["max"] == pytest.approx(3640, abs=2)
+
+
+def test_a_day_whose_jobs_would_be_tried_again_without_end_is_refused(cli: Call, url: str) -> None:
+    clock = MovableClock(datetime(2026, 3, 2, 12, tzinfo=UTC))
+    with App(url, name="shop", clock=clock) as app:
+
+        @app.queue("mail").job(retries=0)
+        def send(fails: bool) -> None:
+            clock.advance(0.01)
+            if fails:
+                raise ValueError("never")
+
+        send.enqueue_many([{"fails": True}, {"fails": False}])
+        app.run_until_idle()
+    Path("workers.toml").write_text("[workers.some]\n")
+    day = (
+        "simulate",
+        "workers.toml",
+        "--from-archive",
+        "2026-03-02",
+        "--url",
+        url,
+        "--set",
+        "types.send.retries='none'",
+    )
+    assert cli(*day).code == 0
+    answer = cli(*day, "--set", "types.send.retry={kind='none'}")
+    assert (answer.code, answer.out) == (2, "")
+    assert (
+        "Type `send`: about 8,640,000 retries come in 24 h, and at most 1,000,000 are played; give them" in answer.err
+    )
+    late = cli(*day, "--set", "types.send.timeout=0.001")
+    assert "about 172,800,000 retries come in 24 h" in late.err

@@ -140,6 +140,12 @@ def test_toml_that_is_no_description_is_told(text: str, words: str) -> None:
             "types.send.arrivals=[{every=0.001}]",
             "about 86,400,000 jobs of all types come in 24 h, and at most 50,000,000",
         ),
+        (
+            "types.send={retries='none', failure_rate=1, duration=0, retry={kind='fixed', seconds=0}}",
+            "about 259,200,000 retries of all types come in 24 h, and at most 1,000,000 are played; give them an end with "
+            "`retries` or a delay with `retry`, or play fewer hours.",
+        ),
+        ("types.send={retries=1000, duration=2, timeout=0.05}", "retries of all types come in 24 h"),
         ("types.send.arrivals=[{per_second=1e305}]", "`per_second`, which is 1e+305; give a number"),
         ("types.send.arrivals=[{per_second=600}]", "about 51,840,000 jobs"),
         ("types.send.arrivals=[{per_hour=1e308}]", "`per_hour`, which is 1e+308; give a number"),
@@ -173,6 +179,21 @@ def test_what_could_not_be_played_is_refused_before_it_begins(change: str, words
     found = problems(SMALL, change)
     assert len(found) == 1
     assert words in found[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "{retries='none', failure_rate=1, duration=20, retry={kind='fixed', seconds=0}}",  # the limit is 3
+        "{retries='none', failure_rate=0.9, duration=0, retry={kind='none'}}",
+        "{retries=20, failure_rate=1, duration=0, retry={kind='none'}}",
+        "{retries='none', failure_rate=1, duration=0, retry={kind='adaptive', first=0, probe=600}}",
+        "{retries='none', failure_rate=1, duration=0, arrivals=[{burst=3000, at='00:00'}]}",
+        "{retries='none', duration={exponential=10}, timeout=10}",
+    ],
+)
+def test_retries_that_end_are_played(change: str) -> None:
+    assert fleet(changed(read(SMALL, "fleet.toml"), [f"types.send={change}"]))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from holdfast.cli.output import say, say_json
 from holdfast.cli.progress import counting, passing
 from holdfast.clock import monotonic
 from holdfast.errors import Invalid, NotFound
-from holdfast.simulation import description, recording, values
+from holdfast.simulation import description, recording, size, values
 from holdfast.simulation.description import Described
 from holdfast.simulation.fleet import DAY, Fleet, Recorded
 from holdfast.simulation.playing import play
@@ -110,7 +110,9 @@ def _fleet(described: Described, recorded: list[Recorded], day: str | None) -> F
     assert not unknown, unknown
     simulation = described.content.get("simulation", {})
     length = fleet.seconds if {"days", "hours"} & simulation.keys() else DAY
-    return structs.replace(fleet, start=_midnight(day), seconds=length, recorded=recorded)
+    found = structs.replace(fleet, start=_midnight(day), seconds=length, recorded=recorded)
+    size.check_recorded(found)
+    return found
 
 
 def _played(fleet: Fleet) -> Variant:

@@ -19,6 +19,7 @@ from holdfast.declare import CRASH_POLICIES, new_job
 from holdfast.errors import Invalid
 from holdfast.jobs import retry, throttle, throttlers
 from holdfast.jobs.names import check_job_type, check_name
+from holdfast.simulation import size
 from holdfast.simulation.fleet import (
     DAY,
     HOUR,
@@ -29,11 +30,9 @@ from holdfast.simulation.fleet import (
 from holdfast.simulation.values import (
     ARRIVALS,
     DURATIONS,
-    MOST_JOBS,
     Read,
     arrivals,
     duration,
-    expected,
     hint,
     labels,
     moment,
@@ -54,7 +53,6 @@ from holdfast.stores.contract import NewJob, QueueDeclared, TypeRow
 
 A_MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
 DEEPEST = 20  # levels of tables and lists
-MOST_CRASHES = 100_000
 MOST_WORKERS = 1000
 
 
@@ -315,29 +313,31 @@ class _Reading:
 
     def _check_size(self) -> None:
         """What would not come to an end, in time or in memory, is not begun."""
-        length = self._length()
-        jobs = {
-            name: sum(expected(each, length) for each in plan.arrivals)
-            for name, plan in self._types.items()
-            if plan is not None
+        length, fewer = self._length(), "have fewer come"
+        plans = {name: plan for name, plan in self._types.items() if plan is not None}
+        jobs = {name: sum(size.jobs(each, length) for each in plan.arrivals) for name, plan in plans.items()}
+        self._check_sum(jobs, ("types", "arrivals"), "`arrivals`: about {:,.0f} jobs", size.MOST_JOBS, fewer)
+        retries = {
+            name: size.retries(plan, jobs[name], size.slots(plan, self._queues.values(), self._workers), length)
+            for name, plan in plans.items()
         }
-        self._check_sum(jobs, ("types", "arrivals"), "`arrivals`: about {:,.0f} jobs", MOST_JOBS)
+        self._check_sum(retries, ("types", "retries"), "about {:,.0f} retries", size.MOST_RETRIES, size.CALMER)
         crashes = {
             plan.name: plan.count
             * (len(plan.crashes) * math.ceil(length / DAY) + length / (plan.crashes_every or math.inf))
             for plan in self._workers
         }
         told = "`crashes_every` and `crashes`: about {:,.0f} crashes"
-        self._check_sum(crashes, ("workers", "crashes_every"), told, MOST_CRASHES)
+        self._check_sum(crashes, ("workers", "crashes_every"), told, size.MOST_CRASHES, fewer)
 
-    def _check_sum(self, counts: Mapping[str, float], key: tuple[str, str], told: str, most: int) -> None:
+    def _check_sum(self, counts: Mapping[str, float], key: tuple[str, str], told: str, most: int, act: str) -> None:
         table, name = key
         total = sum(counts.values())
         if total > most:
             self._wrong(
                 (table, max(counts, key=counts.__getitem__), name),
                 f"{told.format(total)} of all {table} come in {self._length() / HOUR:g} h, and at most "
-                f"{most:,} are played; have fewer come, or play fewer hours.",
+                f"{most:,} are played; {act}, or play fewer hours.",
             )
 
     def _tables(self, content: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:

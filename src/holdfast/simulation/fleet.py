@@ -16,6 +16,7 @@ from holdfast.stores.contract import NewJob, QueueDeclared, TypeRow
 
 HOUR = 3600.0
 DAY = 86_400.0
+LEAST = 0.001  # seconds of an attempt: without any, one that fails and is tried again at once would stop the clock
 
 
 class Fixed(Struct, frozen=True):

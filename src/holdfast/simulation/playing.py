@@ -24,7 +24,7 @@ from holdfast.jobs.placement import Colleague, Preference, asking
 from holdfast.jobs.states import Change
 from holdfast.simulation import chance
 from holdfast.simulation.chance import SECOND, Arrival
-from holdfast.simulation.fleet import Ending, Fleet, Recorded, TypePlan, WorkerPlan
+from holdfast.simulation.fleet import LEAST, Ending, Fleet, Recorded, TypePlan, WorkerPlan
 from holdfast.simulation.tally import COLUMNS, QueueTally, Result, TypeTally, WorkerTally, of_workers
 from holdfast.simulation.virtual import VirtualWorker
 from holdfast.stores.contract import NewJob
@@ -37,7 +37,6 @@ SWEEP_EVERY = 300.0  # seconds while nobody is missing
 SWEEP_EXPIRED_EVERY = 60.0  # seconds, where jobs expire
 KEPT = 600.0  # seconds that ended jobs stay in memory
 NEVER = 1e9
-LEAST = 0.001  # seconds of an attempt: without any, one that fails and is tried again at once would stop the clock
 TELL_EVERY = 2000  # jobs
 
 Coming = tuple[NewJob, TypePlan, int, Recorded | None]

@@ -15,7 +15,6 @@ from holdfast.jobs.numbers import is_finite, is_whole
 from holdfast.jobs.placement import check_labels
 from holdfast.jobs.retry import LONGEST
 from holdfast.simulation.fleet import (
-    DAY,
     HOUR,
     Arrivals,
     Burst,
@@ -26,11 +25,11 @@ from holdfast.simulation.fleet import (
     Percentiles,
     Poisson,
 )
+from holdfast.simulation.size import MOST_JOBS
 from holdfast.workflows.definition import nearest
 
 Read = Callable[[Any], Any]
 YEARS = range(1970, 9001)  # in which a simulation may begin: with every duration after it, times are still moments
-MOST_JOBS = 50_000_000
 RATES = {"per_second": HOUR, "per_minute": HOUR / 60, "per_hour": 1.0, "per_day": 1 / 24}
 BORDERS = {"min", "max"}
 SHORTEST = 1e-6  # seconds: times are whole microseconds
@@ -252,19 +251,6 @@ def rates(value: Any) -> tuple[float, ...]:
     if not isinstance(value, list) or len(value) != 24:
         raise Invalid("has not 24 numbers; give one for each hour of the day.")
     return tuple(number(most=MOST_JOBS)(each) for each in value)
-
-
-def expected(wanted: Arrivals, length: float) -> float:
-    """How many come in so many seconds, about; those outside of `during` count too, for they are drawn."""
-    days = math.ceil(length / DAY)
-    match wanted:
-        case Every():
-            return length / wanted.seconds
-        case Poisson():
-            per_hour = wanted.per_hour
-            return min(max(per_hour) * length / HOUR, sum(per_hour) / len(per_hour) * 24 * days)
-        case Burst():
-            return wanted.count * len(wanted.at) * days
 
 
 ARRIVALS = (
