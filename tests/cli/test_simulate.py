@@ -113,6 +113,7 @@ def test_a_seed_gives_the_same_again(cli: Call, tmp_path: Path) -> None:
         (("FILE", "--days", "1", "--hours", "1"), 2, "Give --days or --hours, not both."),
         (("FILE", "--hours", "-1"), 2, "Error: --hours: `hours` is -1.0; give a number above 0"),
         (("FILE", "--days", "0"), 2, "Error: --days: `days` is 0.0; give a number above 0"),
+        (("FILE", "--days", "2", "--set", "simulation.days=0"), 2, "Error: --set simulation.days=0: `days` is 0; give"),
         (("FILE", "--seed", "-1", "--set", "workers.one.count=2"), 2, "Error: --seed: `seed` is -1; give a whole"),
         (
             ("FILE", "--set", "queues.mial.limit=3", "--set", "types.send.retries=x"),

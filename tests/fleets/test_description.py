@@ -242,6 +242,10 @@ def test_a_change_that_is_wrong_is_told_as_it_was_written() -> None:
     assert problems(SMALL, "queues.mail.limti=20") == (
         "--set queues.mail.limti=20: `limti` is not a known key. Did you mean `limit`?",
     )
+    assert problems(SMALL, "workers.one.count=2", "workers.one.count=x")[0].startswith("--set workers.one.count=x: ")
+    at_once = "types.send={retries='none', retry={kind='none'}, duration=0}"
+    endless = problems(SMALL, at_once, "types.send.failure_rate=1", "types.send.priority=3")
+    assert endless[0].startswith("--set types.send.failure_rate=1: about")
     with pytest.raises(Invalid, match="is no change; write what and how"):
         changed(read(SMALL, "fleet.toml"), ["=3"])
 

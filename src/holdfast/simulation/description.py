@@ -157,7 +157,7 @@ class Described(Struct, frozen=True):
 
     def place(self, places: Sequence[Place]) -> tuple[int, str]:
         """Of a problem, for people, and a number to sort by."""
-        for index, (written, about) in enumerate(self.changes):
+        for index, (written, about) in reversed(list(enumerate(self.changes))):
             if any(about[: len(place)] == place or place[: len(about)] == about for place in places):
                 return 1_000_000 + index, written
         place, known = places[0], lines(self.text)
@@ -316,29 +316,32 @@ class _Reading:
         length, fewer = self._length(), "have fewer come"
         plans = {name: plan for name, plan in self._types.items() if plan is not None}
         jobs = {name: sum(size.jobs(each, length) for each in plan.arrivals) for name, plan in plans.items()}
-        self._check_sum(jobs, ("types", "arrivals"), "`arrivals`: about {:,.0f} jobs", size.MOST_JOBS, fewer)
+        self._check_sum("types", jobs, ["arrivals"], "`arrivals`: about {:,.0f} jobs", size.MOST_JOBS, fewer)
         retries = {
             name: size.retries(plan, jobs[name], size.slots(plan, self._queues.values(), self._workers), length)
             for name, plan in plans.items()
         }
-        self._check_sum(retries, ("types", "retries"), "about {:,.0f} retries", size.MOST_RETRIES, size.CALMER)
+        keys = ["retries", "retry", "failure_rate", "duration", "timeout", "arrivals"]
+        self._check_sum("types", retries, keys, "about {:,.0f} retries", size.MOST_RETRIES, size.CALMER)
         crashes = {
             plan.name: plan.count
             * (len(plan.crashes) * math.ceil(length / DAY) + length / (plan.crashes_every or math.inf))
             for plan in self._workers
         }
-        told = "`crashes_every` and `crashes`: about {:,.0f} crashes"
-        self._check_sum(crashes, ("workers", "crashes_every"), told, size.MOST_CRASHES, fewer)
+        told, keys = "`crashes_every` and `crashes`: about {:,.0f} crashes", ["crashes_every", "crashes", "count"]
+        self._check_sum("workers", crashes, keys, told, size.MOST_CRASHES, fewer)
 
-    def _check_sum(self, counts: Mapping[str, float], key: tuple[str, str], told: str, most: int, act: str) -> None:
-        table, name = key
+    def _check_sum(
+        self, table: str, counts: Mapping[str, float], keys: Sequence[str], told: str, most: int, act: str
+    ) -> None:
         total = sum(counts.values())
         if total > most:
-            self._wrong(
-                (table, max(counts, key=counts.__getitem__), name),
+            worst = max(counts, key=counts.__getitem__)
+            told = (
                 f"{told.format(total)} of all {table} come in {self._length() / HOUR:g} h, and at most "
-                f"{most:,} are played; {act}, or play fewer hours.",
+                f"{most:,} are played; {act}, or play fewer hours."
             )
+            self.problems.append(([(table, worst, key) for key in keys], told))
 
     def _tables(self, content: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:
         found = content.get(name)
