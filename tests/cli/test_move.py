@@ -59,7 +59,7 @@ def test_who_interrupts_a_move_is_told_how_to_go_on(
         patch.setattr(Move, "finish", interrupted)
         answer = cli("move", "--from", url, "--to", target)
     assert answer.code == 1
-    assert "call `holdfast move` again to go on, or with --abandon" in answer.err
+    assert "Call `holdfast move` again: it goes on" in " ".join(answer.err.split())
     early = cli("jobs", "list", "--url", target)
     assert early.code == 5
     assert "if it was interrupted, call it again" in early.err

@@ -141,6 +141,19 @@ def test_who_listens_later_hears_of_what_came_meanwhile(own: App, heard: Heard, 
     is_told(heard)
 
 
+def test_what_was_stored_before_a_key_was_found_taken_is_told(own: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs that are alike and too long for one statement."""
+    monkeypatch.setattr("holdfast.stores.sqlite.jobs.MOST_TEXT", 1)
+    send, told = own.job_types["send"], list[None]()
+    taken = send.using(job_key="b").enqueue()
+    own.store.listeners.append(lambda: told.append(None))
+    store: Any = own.store
+    with store.work():
+        ids = store.insert_alike([send.using(job_key=key).new() for key in ("a", "b")])
+    assert (ids[1], len(told)) == (taken.id, 1)
+    assert own.get(ids[0]).job_key == "a"
+
+
 def test_a_watch_that_is_closed_is_told_nothing(own: App, tmp_path: Path) -> None:
     found = Heard()
     store = own.store.another(5)

@@ -8,6 +8,7 @@ import pytest
 from holdfast import App
 from holdfast.errors import NotFound, Unavailable
 from holdfast.stores.contract import Claimed
+from holdfast.worker.attempt import handed_back
 from holdfast.worker.pump import Pump
 from holdfast.worker.worker import Worker
 from tests.faults.fleet import until
@@ -187,3 +188,44 @@ def test_a_worker_that_was_called_lost_says_so_when_it_has_come_back(
     worker._beat(worker.store)
     assert f"Worker {lost} was called lost" in caplog.text
     assert f"It goes on as worker {worker.id}." in caplog.text
+
+
+def test_a_slot_that_was_kept_for_an_enqueue_in_vain_wakes_who_wanted_it(worker: Worker) -> None:
+    pump = worker.pumps[0]
+    assert worker.hand.reserve(1)
+    pump.wake.clear()
+    worker.take([])
+    assert not pump.wake.is_set()  # it wanted nothing
+    assert worker.hand.reserve(1)
+    pump._rotation.call()
+    worker.take([])
+    assert pump.wake.is_set()
+
+
+@pytest.mark.parametrize("all_rest", [True, False])
+def test_what_was_heard_while_every_queue_is_full_keeps_nobody_awake(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, all_rest: bool
+) -> None:
+    pump, waits = worker.pumps[1], list[float]()
+    if not pump.store.hears_itself:
+        pytest.skip("here our own writes are not heard")
+    monkeypatch.setattr(pump.wake, "wait", waits.append)
+    monkeypatch.setattr(pump, "_all_rest", lambda now: all_rest)
+    pump._heard = True
+    pump._rest()
+    assert (waits[0] > 0.5) is all_rest
+
+
+def test_a_pump_that_is_closed_does_not_rest_after_its_last_turn(
+    app: App, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pump, rests, claimed = worker.pumps[0], list[None](), list[Claimed]()
+    monkeypatch.setattr(pump, "_rest", lambda: rests.append(None))
+    monkeypatch.setattr(worker, "hand_out", claimed.extend)
+    job = app.job_types["quick_mail"].enqueue()
+    pump._turn()
+    worker.hand.take(claimed)
+    worker.hand.finished.append(handed_back(claimed[0]))
+    pump._closing = True
+    pump.run()
+    assert (rests, app.get(job.id).situation) == ([], "loose")

@@ -95,7 +95,8 @@ def carry_out(move: Move) -> Told:
             done = move.run()
     except KeyboardInterrupt:
         raise HoldfastError(
-            "Interrupted. What was copied stays, and so does a seal of the source: call `holdfast move` again to go on, or with --abandon."
+            "Interrupted. What was copied stays, and so does a seal of the source. Call `holdfast move` again: it goes on, or says that it is "
+            "done. Until the target is open it can be called with --abandon."
         ) from None
     shape = {**_sides(move), "jobs": done.jobs, "rows": sum(done.tables.values()), "copied": done.copied}
     shape |= {

@@ -114,7 +114,7 @@ class Pump(threading.Thread):
             try:
                 if self._turn():
                     pause, self._complaint = 0.05, NO_COMPLAINT
-                    if self._is_more():
+                    if self._closing or self._is_more():
                         continue
                 self._rest()
             except Unavailable as error:
@@ -339,7 +339,8 @@ class Pump(threading.Thread):
         """Until somebody wakes us, a job's time comes, or it is time to look without being told."""
         now = monotonic()
         until = [now + 1.0] if self.index else [self._poll_at]
-        heed_at = self._wrote_at + ECHO if self._heard and self.store.hears_itself else None
+        heeds = self._heard and self.store.hears_itself and not self._all_rest(now)
+        heed_at = self._wrote_at + ECHO if heeds else None
         for planned in (self._look_again, self._rests.next_look(), heed_at):
             if planned is not None:
                 until.append(planned)

@@ -347,6 +347,10 @@ class Worker:
         self.hand.attempts += len(claimed)
         if claimed:
             self.hand_out(claimed)
+            return
+        for pump in self.pumps:
+            if pump.hungry:  # it wanted the slot that was kept in vain
+                pump.wake.set()
 
     def cancel(self, job_id: int, attempt_number: int, actor: str) -> None:
         for runner in self.runners:
@@ -382,10 +386,12 @@ class Worker:
     def _beat(self, store: Store) -> None:
         if not store.beat(self.id, self.stopping):
             lost = self.id
-            self.join()
-            logger.warning(
-                "Worker %s was called lost; its jobs were given to others. It goes on as worker %s.", lost, self.id
-            )
+            try:
+                self.join()
+            finally:
+                if self.id != lost:
+                    told = "Worker %s was called lost; its jobs were given to others. It goes on as worker %s."
+                    logger.warning(told, lost, self.id)
         self._heed_rules(store)
         self._look_at_colleagues(store)
 

@@ -104,7 +104,9 @@ class Connection:
         if self.depth:
             return False
         try:
-            if select.select([database.fileno()], [], [], 0)[0]:
+            news = select.poll()  # not select(), which knows the first 1024 descriptors only
+            news.register(database.fileno(), select.POLLIN)
+            if news.poll(0):
                 database.pgconn.consume_input()
         except (psycopg.Error, OSError, ValueError):
             return True

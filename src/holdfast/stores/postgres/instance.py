@@ -40,8 +40,8 @@ NEWS = {"": News.ANYTHING} | {
 class Translating:
     """The driver's errors in our words. Every enqueue goes through it, so it is an object and not a generator."""
 
-    def __init__(self, in_our_words: Callable[[psycopg.Error], Exception | None]) -> None:
-        self._in_our_words = in_our_words
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     def __enter__(self) -> None:
         pass
@@ -49,6 +49,23 @@ class Translating:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, psycopg.Error) and (told := self._in_our_words(error)) is not None:
             raise told from error
+
+    def _in_our_words(self, error: psycopg.Error) -> Exception | None:
+        """None where it is as good as any."""
+        match error:
+            case psycopg.errors.RaiseException():
+                return moved(error.diag.message_primary or "")
+            case psycopg.IntegrityError():
+                return Conflict(f"PostgreSQL refused a write: {sentence(error)}")
+            case psycopg.errors.InFailedSqlTransaction():
+                return Conflict(GIVEN_UP)
+            case psycopg.errors.LockNotAvailable():
+                return passing(f"PostgreSQL: a lock could not be had in time ({one_line(error)}). Try again.")
+            case psycopg.errors.ReadOnlySqlTransaction():
+                return self._connection.read_only()
+        if isinstance(error, LOST) and not self._connection.depth:
+            return self._connection.lost(error)
+        return None
 
 
 class PostgresInstance(SqlStore):
@@ -67,7 +84,7 @@ class PostgresInstance(SqlStore):
         self._months: set[datetime] = set()  # that this transaction knows the archive to have partitions for
         self._now: datetime | None = None
         self.floors = Floors()
-        self._translated = Translating(self._in_our_words)
+        self._translated = Translating(self.connection)
 
     def close(self) -> None:
         self.connection.close()
@@ -237,23 +254,6 @@ class PostgresInstance(SqlStore):
             yield
             if outermost:
                 self._tell_queues()
-
-    def _in_our_words(self, error: psycopg.Error) -> Exception | None:
-        """None where it is as good as any."""
-        match error:
-            case psycopg.errors.RaiseException():
-                return moved(error.diag.message_primary or "")
-            case psycopg.IntegrityError():
-                return Conflict(f"PostgreSQL refused a write: {sentence(error)}")
-            case psycopg.errors.InFailedSqlTransaction():
-                return Conflict(GIVEN_UP)
-            case psycopg.errors.LockNotAvailable():
-                return passing(f"PostgreSQL: a lock could not be had in time ({one_line(error)}). Try again.")
-            case psycopg.errors.ReadOnlySqlTransaction():
-                return self.connection.read_only()
-        if isinstance(error, LOST) and not self.connection.depth:
-            return self.connection.lost(error)
-        return None
 
     def announce(self, queues: Sequence[str]) -> None:
         """Told at the end of the transaction, once for each queue."""

@@ -404,7 +404,8 @@ class SqliteStore(SqlStore):
         last = self.connection.database.execute(self.text("next_ids"), {"count": len(jobs)}).fetchall()[0][0]
         try:
             self._add_plain(jobs, last - len(jobs) + 1, self.now())
-        except apsw.ConstraintError:  # a key is taken
+        except apsw.ConstraintError:  # a key is taken; or something that `insert` is told too
+            self.announce_new(())  # what other statements have stored stays
             return []
         self.announce_new(())
         return list(range(last - len(jobs) + 1, last + 1))
