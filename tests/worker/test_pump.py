@@ -226,6 +226,7 @@ def test_a_pump_that_is_closed_does_not_rest_after_its_last_turn(
     pump._turn()
     worker.hand.take(claimed)
     worker.hand.finished.append(handed_back(claimed[0]))
+    monkeypatch.setattr(pump, "_is_more", lambda: False)
     pump._closing = True
     pump.run()
     assert (rests, app.get(job.id).situation) == ([], "loose")
