@@ -86,6 +86,26 @@ def test_arguments_come_back_as_the_types_they_were(app: Make) -> None:
     assert one.refresh().payload == one.payload
 
 
+@pytest.mark.parametrize("length", [1, 20], ids=["by one statement", "too long for one"])
+def test_each_of_very_many_jobs_keeps_its_own_payload_and_comes_in_the_order_given(
+    app: Make, sql: RawSql, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.stores.postgres.adding.MOST_TEXT", 300_000)
+    holdfast = app()
+
+    @holdfast.queue("mail").job
+    def send(n: int, text: str) -> None: ...
+
+    given = [{"n": number, "text": "\\\"{}'," * length} for number in range(3000)]
+    added = send.enqueue_many(given)
+
+    assert [job.payload for job in added] == given
+    assert [job.id for job in added] == sorted({job.id for job in added})
+    stored = {row["id"]: msgspec.json.decode(row["payload"]) for row in sql("select id, payload from {job}")}
+    assert stored == {job.id: job.payload for job in added}
+    assert sql.value("select count(*) from {ready}") == len(given)
+
+
 WRONG: dict[str, Any] = {
     "a string for a number": {"n": "5"},
     "a flag for a number": {"n": True},

@@ -21,7 +21,7 @@ from holdfast.stores.postgres.literals import field, line, words_literal
 from holdfast.stores.statements import ALIKE, FIRST_OPTION, decode_any, encode_json
 
 TELL_EVERY = 0.005  # seconds between notifications of a queue by one process: NOTIFY makes commits wait for each other
-FEW = 100  # jobs that go by one statement if they are alike; more go sooner by COPY
+MOST_ALIKE, MOST_TEXT = 10_000, 10_000_000  # jobs that go by one statement, and characters of their payloads
 KEY_TRIES = 100  # how often a key that comes and goes is asked for
 
 
@@ -33,16 +33,19 @@ class PostgresAdding(PostgresInstance):
         self._told: dict[str, float] = {}  # when a lone enqueue last told of a queue
 
     def add_batch(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
-        if self.connection.depth == 0 and len(jobs) <= FEW and self._are_plain(jobs):
+        if self.connection.depth == 0 and len(jobs) <= MOST_ALIKE and self._are_plain(jobs):
             return self._add_at_once(jobs)
         return super().add_batch(jobs)
 
     def _are_plain(self, jobs: Sequence[NewJob]) -> bool:
-        """Due now, without keys, and different by their payloads only."""
+        """Due now, without keys, and different by their payloads only, which are not too long for one statement."""
         first = jobs[0]
         if not is_plain(first) or self.queue_row(first.queue).throttler is not None:
             return False
-        return len(jobs) == 1 or all(structs.replace(new, payload=first.payload) == first for new in jobs)
+        return len(jobs) == 1 or (
+            sum(len(new.payload) for new in jobs) <= MOST_TEXT
+            and all(structs.replace(new, payload=first.payload) == first for new in jobs)
+        )
 
     def _add_at_once(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
         """By one statement."""
@@ -66,7 +69,7 @@ class PostgresAdding(PostgresInstance):
         if len(jobs) == 1:
             name, params["payload"] = "add_one", new.payload
         else:
-            name, params["payloads"] = "add_few", words_literal([each.payload for each in jobs])
+            name, params["payloads"] = "add_plain", words_literal([each.payload for each in jobs])
         with self._translated:
             try:
                 stored = self._alone(self.text(name, new.queue), params)
@@ -81,10 +84,14 @@ class PostgresAdding(PostgresInstance):
         if tell:
             self._told[new.queue] = told_at
         now = stored[0][1].astimezone(UTC)
+        added = self.job_added(new, stored[0][0], now, now)
         if len(jobs) == 1:
-            return [self.job_added(new, stored[0][0], now, now)]
+            return [added]
         ids = sorted(row[0] for row in stored)  # they were given in the order of the payloads
-        return [self.job_added(each, job_id, now, now) for each, job_id in zip(jobs, ids, strict=True)]
+        return [
+            structs.replace(added, id=job_id, payload=decode_any(each.payload))
+            for each, job_id in zip(jobs, ids, strict=True)
+        ]
 
     def _add_otherwise(self, jobs: Sequence[NewJob]) -> Sequence[Job]:
         """The queue is not as it was when we last looked."""

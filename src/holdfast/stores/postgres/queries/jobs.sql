@@ -17,8 +17,8 @@ with new as (
   from new)
 select id, create_time, case when :tell then pg_notify(:channel, :queue)::text end from new;
 
--- name: add_few
--- The same for a few that differ by their payloads only: callers who came together. Ids are given in their order.
+-- name: add_plain
+-- The same for jobs that differ by their payloads only. Ids are given in their order.
 with new as (
   insert into {queue_table} (queue, job_type, create_time, retry_of, priority, throttle_factor, timeout, retries, timeout_named, retries_named,
     payload, scheduled_run_time, update_time)
