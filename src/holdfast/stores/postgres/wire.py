@@ -80,7 +80,7 @@ class Wire:
         self._unread: deque[Reply | None] = deque()  # None: to the preparing of a statement
         self._error: psycopg.Error | None = None  # the first one of this pipeline
         self._poll = select.poll()
-        self._poll.register(self._pgconn.socket)
+        self._poll.register(self._pgconn.socket, READ)
 
     def forget(self) -> None:
         """psycopg has dropped all prepared statements of the connection."""
@@ -234,13 +234,15 @@ class Wire:
     def _wait(self) -> None:
         """Until there is a result to be had; sends what is still to be sent. Waiting leaves the interpreter to others."""
         pgconn = self._pgconn
-        unsent = pgconn.flush()
         while pgconn.is_busy():
-            self._poll.modify(pgconn.socket, READ | (WRITE if unsent else 0))
+            unsent = pgconn.flush()
+            if unsent:
+                self._poll.modify(pgconn.socket, READ | WRITE)
             for _, event in self._poll.poll():
                 if event & READ:
                     pgconn.consume_input()
-            unsent = pgconn.flush()
+            if unsent:
+                self._poll.modify(pgconn.socket, READ)
 
 
 @lru_cache(maxsize=1000)
