@@ -21,7 +21,8 @@ class Marks:
             with path.open("wb") as file:
                 file.truncate(slots * 9)
         with path.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), slots * 9)
+            # All of it now, or the marks of a worker would look like memory that grows with its jobs.
+            self._map = mmap.mmap(file.fileno(), slots * 9, mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
         self.counts = memoryview(self._map)[:slots]
         self.times = memoryview(self._map)[slots:].cast("d")
 
