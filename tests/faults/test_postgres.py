@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from holdfast import App, Unavailable
+from tests.faults import standing
 from tests.faults.fleet import make_app, until, worker
 from tests.faults.load import Load, load
 from tests.faults.proxy import Proxy
@@ -225,6 +226,72 @@ def test_a_neighbour_idle_in_transaction_keeps_only_what_it_has_locked(postgres_
             assert {job.id for job in app.find(state="initial", limit=500)} == ids
             neighbour.rollback()
             assert {job.wait(60).outcome for job in jobs} == {"success"}
+
+
+@pytest.mark.claim("C7")
+@pytest.mark.fault(5, "a neighbour idle in transaction with the lock of a queue")
+def test_a_queue_whose_lock_a_neighbour_keeps_does_not_stop_the_others(postgres_url: str, instance: str) -> None:
+    with standing.make_app(postgres_url, instance) as app, psycopg.connect(postgres_url) as neighbour:
+        limited, free = (app.job_types[name] for name in ("slot", "send"))
+        limited.enqueue(i=0)
+        neighbour.execute(f"select 1 from {instance}__queue where name = 'limited' for update".encode())
+        with app.worker():
+            for i in range(3):
+                assert free.enqueue(i=i).unwrap(30) == i
+            assert [job.state for job in app.find(queue="limited")] == ["initial"]
+            neighbour.rollback()
+            until(lambda: app.find(queue="limited")[0].state == "final", what="it is claimed when the lock is free")
+
+
+@pytest.mark.claim("C2", "C7")
+@pytest.mark.fault(2, "SIGSTOP inside a claim, with the queue's lock")
+def test_a_worker_that_stands_still_inside_a_claim_stops_nobody_for_long(
+    postgres_url: str, instance: str, tmp_path: Path, fault: Fault
+) -> None:
+    mark = tmp_path / "stopped"
+    with standing.make_app(postgres_url, instance) as app:
+        held = app.job_types["slot"].enqueue_many([{"i": i} for i in range(5)])
+        with worker(postgres_url, tmp_path, module="tests.faults.standing", name=instance, more=(str(mark),)) as one:
+            until(mark.exists, what="it stands still")
+            began = time.monotonic()
+            with app.worker():
+                assert app.job_types["send"].enqueue(i=7).unwrap(30) == 7
+                assert [job.unwrap(30) for job in held] == list(range(5))
+                fault.injected("a worker stopped inside a claim")
+                fault.measured(recovery=time.monotonic() - began)
+                one.send(signal.SIGCONT)
+                assert app.job_types["slot"].enqueue(i=8).unwrap(30) == 8
+
+
+@pytest.mark.claim("C7")
+def test_whoever_waits_for_a_lock_is_told_when_patience_ends(postgres_url: str, instance: str) -> None:
+    with make_app(postgres_url, instance) as app, App(postgres_url, name=instance, patience=0.3) as hasty:
+        quick = app.job_types["quick"]
+        quick.enqueue(i=0)
+        with app.transaction() as connection:
+            quick.using(job_key="k").enqueue(i=1)
+            with pytest.raises(Unavailable, match="lock"):
+                hasty.enqueue("work", "quick", {"i": 2}, job_key="k")
+            connection.execute(f"lock table {instance}__ready".encode())
+            with pytest.raises(Unavailable, match="lock.*Nothing was changed"):
+                hasty.enqueue("work", "quick", {"i": 3})
+        assert [job.payload["i"] for job in app.find(queue="work")] == [1, 0]
+        with psycopg.connect(postgres_url) as neighbour, app.transaction() as connection:
+            assert connection.execute("show lock_timeout").fetchone()[0] == "0"  # the caller's own statements may wait
+            neighbour.rollback()
+
+
+@pytest.mark.claim("C7")
+@pytest.mark.fault(5, "a session that was ended while nobody used it")
+def test_the_first_enqueue_after_a_restart_connects_anew(server: Server, fault: Fault) -> None:
+    with make_app(server.create("idle")) as app:
+        for times in range(3):
+            app.job_types["quick"].enqueue(i=times)
+            server.restart("fast")
+            fault.injected("a restart between two enqueues")
+            assert app.job_types["quick"].enqueue(i=times).id
+            server.restart("fast")
+            assert len(app.job_types["quick"].enqueue_many([{"i": i} for i in range(3)])) == 3
 
 
 @pytest.mark.claim("C7")

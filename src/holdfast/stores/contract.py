@@ -692,6 +692,10 @@ class Store(Protocol):
 
     def another(self, patience: float | None = None) -> "Store": ...
 
+    def give_way(self, still: float, lock: float | None = None) -> None:
+        """Be ended by the database when a transaction stands still for so long, and wait no longer than `lock` for those of others."""
+        ...
+
     def close(self) -> None: ...
 
     # The instance

@@ -26,6 +26,7 @@ from holdfast.worker.settings import FAREWELL, WorkerSettings
 logger = logging.getLogger("holdfast.worker")
 BATCH = 500  # most jobs claimed in one turn
 REREAD_EVERY = 6  # polls, in case that news of a queue did not come through
+LOCK_WITHIN = 1.0  # seconds that a turn waits for a lock: whoever has it may stand still
 ECHO = 0.001  # seconds after our own write in which news of one is most likely of that
 UNSURE = -1  # the generation after a turn that failed: it may have been committed
 NO_COMPLAINT = "", 0.0
@@ -62,6 +63,7 @@ class Pump(threading.Thread):
         self.worker = worker
         self.hand = worker.hand
         self.store = store
+        self.store.give_way(worker.settings.lost_after, LOCK_WITHIN)
         self.index = index
         self.wake = threading.Event()
         self.exchanging = False

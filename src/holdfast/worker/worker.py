@@ -125,6 +125,7 @@ class Worker:
         self.loop.start()
         self.threads.start()
         self.store = self._store.another(None)
+        self.store.give_way(self.settings.lost_after)
         self._join_at_last()
         self.pumps += [Pump(self, self.store.another(None), index) for index in range(self._pump_count)]
         self.pulse = Pulse(

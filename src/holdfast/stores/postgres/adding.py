@@ -73,6 +73,8 @@ class PostgresAdding(PostgresInstance):
         with self._translated:
             try:
                 stored = self._alone(self.text(name, new.queue), params)
+            except psycopg.errors.LockNotAvailable:
+                raise
             except LOST as error:
                 self.connection.lost(error)
                 raise Unavailable(

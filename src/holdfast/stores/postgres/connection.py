@@ -3,6 +3,8 @@
 - Autocommit: a pipeline between two syncs is one implicit transaction, and a lone statement needs no BEGIN.
 - Plans are pinned: whatever the statistics say, statements go by index, so a wrong plan costs little.
 - A connection lost before a transaction began is replaced silently; one lost inside it is the caller's to hear of.
+- A caller with patience does not wait longer for a lock. A worker that stands still inside a transaction loses its session:
+  what it has locked would stop all others.
 - Behind a pooler that gives a session to others between transactions nothing is prepared and nothing is set but for the
   transaction at hand. It is known by its answer: the session is another one than we were told when we connected.
 """
@@ -30,9 +32,6 @@ SETTINGS = {
     "timezone": "UTC",
     "synchronous_commit": "on",
 }
-PINS = "; ".join(f"set {name} = '{value}'" for name, value in SETTINGS.items())
-PINS_HERE = "select " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in SETTINGS.items())
-BEGIN_HERE = "; ".join(("begin", *(f"set local {name} = '{value}'" for name, value in SETTINGS.items())))
 SESSION = "select pg_backend_pid()"
 # A server that vanishes without a word is missed within half a minute, not after hours.
 KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 15_000}
@@ -62,6 +61,8 @@ class Connection:
     def __init__(self, conninfo: str, patience: float | None, *, name: str = "holdfast") -> None:
         self.conninfo = conninfo
         self.patience = patience
+        self.lock_within = patience  # seconds to wait for a lock; None: as long as it takes
+        self.still_within: float | None = None  # seconds that a transaction may stand still
         self.name = name
         self.lock = threading.RLock()
         self.depth = 0
@@ -106,7 +107,7 @@ class Connection:
         try:
             news = select.poll()  # not select(), which knows the first 1024 descriptors only
             news.register(database.fileno(), select.POLLIN)
-            if news.poll(0):
+            while news.poll(0):  # the end comes behind what the server says of it
                 database.pgconn.consume_input()
         except (psycopg.Error, OSError, ValueError):
             return True
@@ -136,21 +137,32 @@ class Connection:
             if self.pooled:
                 database.prepare_threshold = None
             else:
-                database.execute(PINS, prepare=False)
+                database.execute(
+                    "; ".join(f"set {name} = '{value}'" for name, value in self._settings()), prepare=False
+                )
         except psycopg.Error:
             database.close()
             raise
         self.generation += 1
         return database
 
+    def _settings(self) -> list[tuple[str, str]]:
+        """Those of a session, or behind a pooler of a transaction."""
+        limits = {"lock_timeout": self.lock_within, "idle_in_transaction_session_timeout": self.still_within}
+        given = (
+            (name, f"{max(1, round(seconds * 1000))}ms") for name, seconds in limits.items() if seconds is not None
+        )
+        return [*SETTINGS.items(), *given]
+
     def pin(self, wire: Wire | None = None) -> None:
         """Behind a pooler, for the transaction at hand; its first statement."""
         if not self.pooled:
             return
+        pins = "select " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in self._settings())
         if wire is None:
-            self.database.execute(PINS_HERE)
+            self.database.execute(pins)
         else:
-            wire.send(PINS_HERE)
+            wire.send(pins)
 
     @contextmanager
     def lone(self) -> Iterator[None]:
@@ -198,7 +210,8 @@ class Connection:
         for last in (False, True):
             try:
                 database = self.database  # tells whether it is pooled
-                database.execute(BEGIN_HERE if self.pooled else "begin")
+                pins = [f"set local {name} = '{value}'" for name, value in self._settings()] if self.pooled else ()
+                database.execute("; ".join(("begin", *pins)))
                 return
             except LOST as error:
                 self._discard()

@@ -60,7 +60,9 @@ class Translating:
             case psycopg.errors.InFailedSqlTransaction():
                 return Conflict(GIVEN_UP)
             case psycopg.errors.LockNotAvailable():
-                return passing(f"PostgreSQL: a lock could not be had in time ({one_line(error)}). Try again.")
+                return passing(
+                    f"PostgreSQL: a lock that somebody else has could not be had in time ({one_line(error)}). Nothing was changed; try again."
+                )
             case psycopg.errors.ReadOnlySqlTransaction():
                 return self._connection.read_only()
         if isinstance(error, LOST) and not self._connection.depth:
@@ -115,6 +117,7 @@ class PostgresInstance(SqlStore):
     def migrate(self) -> Sequence[str]:
         """Bring the instance to this version; the titles of what was done."""
         with self.work():
+            self.run("wait_for_locks")
             self.run("lock_set_up")
             self.run("create_registry")
             self.run("create_table_registry")
@@ -267,7 +270,11 @@ class PostgresInstance(SqlStore):
     @contextmanager
     def transaction(self) -> Iterator[psycopg.Connection[Any]]:
         with self.work():
+            self.run("wait_for_locks")  # as the caller's own statements may
             yield self.connection.database
+
+    def give_way(self, still: float, lock: float | None = None) -> None:
+        self.connection.still_within, self.connection.lock_within = still, lock
 
     def tell(self, news: News) -> None:
         self.run("tell", {"channel": self.channel, "queue": "!" + news.value})

@@ -11,6 +11,7 @@ import psycopg
 from msgspec import Struct, structs
 
 from holdfast.clock import Clock
+from holdfast.errors import Unavailable
 from holdfast.stores.breaking import sooner
 from holdfast.stores.claiming import Look
 from holdfast.stores.contract import Claimed, Done, NewJob, Turn, TurnAnswer, Want
@@ -23,6 +24,7 @@ from holdfast.stores.running import Expected
 PROMOTED = 1000  # most jobs whose time has come that one turn puts in line
 MOST_EXPECTED = 100  # ends of lone tasks
 MANY = 20  # tasks that end in one turn
+LOCKED_FOR = 1.0  # seconds after which a queue is asked again whose lock could not be had
 
 
 class PostgresStore(PostgresAdding):
@@ -45,6 +47,7 @@ class PostgresStore(PostgresAdding):
         store = PostgresStore(self.conninfo, self.instance, self.clock, patience)
         store.listeners, store.takers, store.source = self.listeners, self.takers, self.source
         store.throttlers = self.throttlers
+        store.connection.still_within = self.connection.still_within
         store._told, store.floors, store._expected = self._told, self.floors, self._expected
         return store
 
@@ -158,6 +161,18 @@ class PostgresStore(PostgresAdding):
         return self._at_once and not (turn.reports or throttled)
 
     def exchange(self, turn: Turn) -> TurnAnswer:
+        """Queues whose lock cannot be had rest for a while: the others go on."""
+        try:
+            return self._exchange(turn)
+        except Unavailable as error:
+            locked = [want.queue for want in turn.wants if self.queue_row(want.queue).throttled]
+            if not (locked and isinstance(error.__cause__, psycopg.errors.LockNotAvailable)):
+                raise
+        wants = [want for want in turn.wants if want.queue not in locked]
+        answer = self._exchange(structs.replace(turn, wants=wants))
+        return structs.replace(answer, full={**answer.full, **dict.fromkeys(locked, LOCKED_FOR)})
+
+    def _exchange(self, turn: Turn) -> TurnAnswer:
         tasks = [item for item in turn.done if item.call.run is not None]
         if tasks:
             return self.exchange_with_tasks(turn, tasks)

@@ -283,6 +283,9 @@ class SqliteStore(SqlStore):
 
     hears_itself = True
 
+    def give_way(self, still: float, lock: float | None = None) -> None:
+        """Nobody here can tell whether a writer stands still or has much to do; who waits has patience."""
+
     def hush(self) -> None:
         self._listens = False
 

@@ -39,3 +39,7 @@ select current_setting('server_version') as version, current_setting('server_ver
 
 -- name: patient_lock
 set local lock_timeout = '2s';
+
+-- name: wait_for_locks
+-- As long as it takes, in this transaction.
+set local lock_timeout = 0;
