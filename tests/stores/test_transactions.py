@@ -12,7 +12,7 @@ import apsw
 import psycopg
 import pytest
 
-from holdfast import App, DuplicateJob, Invalid
+from holdfast import App, DuplicateJob, Invalid, NotFound, Unavailable
 from holdfast.clock import MovableClock
 from holdfast.stores.contract import NewJob, Store
 from tests.by_hand import WorkerByHand, add
@@ -211,6 +211,46 @@ def test_a_task_on_the_event_loop_enqueues_in_its_transaction(app: Make) -> None
     assert len(holdfast.find()) == 1
     asyncio.run(work(False))
     assert len(holdfast.find()) == 6
+
+
+@pytest.mark.timeout(20)
+def test_two_tasks_of_an_event_loop_do_not_stop_each_other(app: Make, url: str) -> None:
+    holdfast = app(patience=10)
+    send = declared(holdfast)
+    send.enqueue("before")
+
+    async def work(number: int) -> None:
+        with holdfast.transaction():
+            await send.aenqueue(str(number))
+            await asyncio.sleep(0.05)
+
+    async def both() -> list[BaseException | None]:
+        return await asyncio.gather(work(1), work(2), return_exceptions=True)
+
+    one, other = asyncio.run(both())
+    assert one is None
+    if url.startswith("sqlite"):
+        assert isinstance(other, Unavailable)
+        assert "another task of this event loop" in str(other)
+        asyncio.run(work(2))
+    assert len(holdfast.find()) == 3
+
+
+@pytest.mark.claim("J1")
+def test_an_id_that_was_rolled_back_is_not_given_to_another_job(app: Make, clock: MovableClock) -> None:
+    holdfast = app()
+    send = declared(holdfast)
+    with rolled_back(), holdfast.transaction():
+        gone = send.enqueue("never")
+        send.enqueue_many([{"to": "never"}] * 3)
+        raise Undone
+    with rolled_back(), holdfast.transaction():
+        raise Undone
+
+    assert send.enqueue("now").id > gone.id + 3
+    with pytest.raises(NotFound):
+        gone.refresh()
+    assert [job.payload["to"] for job in holdfast.find()] == ["now"]
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])

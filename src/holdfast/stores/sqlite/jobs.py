@@ -6,8 +6,9 @@
 
 import os
 import secrets
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import lru_cache
 from itertools import groupby
@@ -266,8 +267,36 @@ class SqliteStore(SqlStore):
 
     @contextmanager
     def transaction(self) -> Iterator[apsw.Connection]:
+        """Of a caller, one at a time: a task that waited for another of its event loop would stop both."""
+        loop, loops = running_loop(), self.connection.shared.loops
+        if loop is not None and loop in loops:
+            raise Unavailable(
+                f"SQLite file {self.path} takes one transaction at a time, and another task of this event loop is inside one. "
+                "Let one begin when the other has ended, for instance with an asyncio.Lock."
+            )
         with self.work():
-            yield self.connection.database
+            loops.add(loop)
+            try:
+                with self._ids_are_used_up():
+                    yield self.connection.database
+            finally:
+                loops.discard(loop)
+
+    @contextmanager
+    def _ids_are_used_up(self) -> Iterator[None]:
+        """Whoever rolls back may have told the ids of new jobs: they are not given to others (J1)."""
+        before = self.rows("job_sequence")[0]["last"]
+        self.run("open_savepoint")
+        try:
+            yield
+        except BaseException:
+            with suppress(apsw.Error):  # the whole transaction may be gone
+                given = self.rows("job_sequence")[0]["last"]
+                if given > before:
+                    self.run("undo_savepoint")
+                    self.run("set_job_sequence", {"last": given})
+                    self.connection.database.execute("commit")
+            raise
 
     def watch(self, wake: Callable[[News], None]) -> Watch:
         if self.connection.in_memory:
@@ -739,6 +768,12 @@ class Frame(Struct, frozen=True):
 def options_of(new: NewJob) -> tuple[Any, ...]:
     """What a job has in common with those that differ by key and payload only."""
     return new.queue, new.job_type, new.job_key is None, structs.astuple(new)[FIRST_OPTION:]
+
+
+def running_loop() -> Any:
+    """The event loop that this thread is in; whoever has not loaded asyncio has none."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio._get_running_loop() if asyncio is not None else None
 
 
 def lots(entries: Sequence[T], text: Callable[[T], str | None]) -> Iterator[Sequence[T]]:

@@ -38,6 +38,7 @@ class Shared:
         self.writer: Any = None  # the connection that had it last
         self.watchers: list[Watcher] = []
         self.ears: list[Ear] = []
+        self.loops: set[Any] = set()  # event loops of which a task is inside a transaction of its own
 
     def tell(self, news: list[News], family: Any) -> None:
         """What was just committed; without news, that there are jobs."""
