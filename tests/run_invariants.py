@@ -13,7 +13,7 @@ from holdfast.jobs.states import TASK_STATE
 from holdfast.workflows import definition as definitions
 from holdfast.workflows import partition as partitions
 from holdfast.workflows.partition import Items, count, task_name
-from holdfast.workflows.plan import Overview, StepRow, as_step, overview
+from holdfast.workflows.plan import STARTED, Overview, StepRow, as_step, overview
 from holdfast.workflows.states import StepState, TaskState, WorkflowState, settle, workflow_state
 
 Row = Mapping[str, Any]
@@ -73,6 +73,8 @@ class RunCheck:
         total = count(row.partition)
         assert total is None or row.created <= total, f"{where}: {row.created} tasks of {total}"
         found = Counter(COUNTED.get(TaskState(TASK_STATE[job["outcome"]]), "errors") for job in tasks.values())
+        if self._comes_later(row):  # what erred runs again, and is undone already
+            found["undone"] += found.pop("errors", 0)
         failed_maker = COUNTED.get(TaskState(TASK_STATE[maker["outcome"]]), "errors") if maker else "undone"
         for name in ("undone", "succeeded", "failed", "errors"):
             # A maker of items that did not succeed is its step's failure, until a retry.
@@ -80,6 +82,11 @@ class RunCheck:
             assert found[name] <= getattr(row, name) <= most, f"{where}: {getattr(row, name)} {name}, {found[name]} are"
         declared = next(step for step in self.definition.steps if step.name == row.name)
         assert row.undone <= declared.most_undone, f"{where}: {row.undone} tasks are undone"
+
+    def _comes_later(self, row: StepRow) -> bool:
+        """A retry has begun it again, and its tasks wait for its phase."""
+        phase = next(step.phase for step in self.definition.steps if step.name == row.name)
+        return row.state in STARTED and phase > self.run["phase"]
 
     def _check_states(self, rows: list[StepRow], holds: bool) -> None:
         declared = {step.name: step for step in self.definition.steps}
@@ -94,7 +101,8 @@ class RunCheck:
         for now, settled in zip(steps, settle(steps, self.definition.fail_fast), strict=True):
             assert now.state is settled.state, f"{self.title}, step `{now.name}` is {now.state}, not {settled.state}"
         for row in rows if not holds else ():
-            self._check_going_on(row, declared[row.name].most_undone)
+            if not self._comes_later(row):
+                self._check_going_on(row, declared[row.name].most_undone)
 
     def _check_going_on(self, row: StepRow, most: int) -> None:
         """Of a step whose tasks are being made, as many as may be undone are, or somebody is at it."""

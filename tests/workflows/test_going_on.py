@@ -73,8 +73,72 @@ def test_a_task_that_is_retried_is_told_anew_where_the_steps_before_it_are(app: 
         broken[0] = False
         run.retry()
         assert run.wait(60).state == "SUCCESS"
-    assert (seen[0], len(seen)) == ({"first": "ERROR"}, 2)
-    assert seen[1]["first"] in ("READY", "SUCCESS")  # both run again at the same time
+    assert seen == [{"first": "ERROR"}, {"first": "SUCCESS"}]
+
+
+@pytest.mark.claim("F11", "F16")
+@pytest.mark.parametrize("again", [False, True], ids=["then all succeeds", "then the first phase errs again"])
+def test_what_erred_in_a_later_phase_runs_again_when_the_phases_before_are_done(app: Make, again: bool) -> None:
+    own, broken, seen = app(), {"first", "some", "made"}, list[str]()
+    workflow = own.workflow("w")
+
+    def work(task: Any) -> None:
+        seen.append(task.name)
+        if task.step in broken and task.index in (None, 0, 3):
+            raise ValueError("broken")
+
+    def items(task: Any) -> range:
+        return range(5)
+
+    workflow.step(name="first", retries=0)(work)
+    workflow.step(name="some", phase=1, retries=0, shards=9, max_undone=4)(work)
+    workflow.step(name="made", phase=1, retries=0, items=items, max_undone=2)(work)
+    workflow.step(name="end", phase=2)(work)
+    run = workflow.submit("t")
+    own.run_until_idle()
+    assert states_of(run) == {"first": "ERROR", "some": "ERROR", "made": "ERROR", "end": "SUCCESS"}
+
+    broken.clear()
+    broken |= {"first"} if again else set()
+    seen.clear()
+    run.retry()
+    assert states_of(run) == {"first": "READY", "some": "START", "made": "START", "end": "SUCCESS"}
+    assert run.refresh().steps["some"].explain().reason == "phase"
+    assert {job.job_type for job in own.find(state="initial")} == {"w.first"}
+    own.run_until_idle()
+
+    assert seen[0] == "first"
+    assert len(seen) == len(set(seen))
+    assert {state for name, state in states_of(run).items() if name != "first"} == {"SUCCESS"}
+    assert run.refresh().state == ("ERROR" if again else "SUCCESS")
+    assert "end" not in seen
+
+
+@pytest.mark.claim("F11", "F16")
+def test_a_run_is_aborted_and_retried_again_while_a_later_phase_waits(app: Make) -> None:
+    own, broken = app(), [True]
+    workflow = own.workflow("w")
+
+    def work(task: Any) -> None:
+        if broken[0]:
+            raise ValueError("broken")
+
+    workflow.step(name="first", retries=0)(work)
+    workflow.step(name="last", phase=1, retries=0, shards=3)(work)
+    run = workflow.submit("t")
+    own.run_until_idle()
+    run.retry()
+    run.abort()
+    own.run_until_idle()
+    broken[0] = False
+    run.retry()
+    own.run_until_idle()
+    assert states_of(run) == {"first": "SUCCESS", "last": "SUCCESS"}
+    assert len(own.find(job_type="w.last")) == 6
+
+
+def states_of(run: Any) -> dict[str, str]:
+    return {name: str(step.state) for name, step in run.refresh().steps.items()}
 
 
 def three_tasks(own: App) -> Workflow:

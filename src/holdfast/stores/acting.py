@@ -2,17 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from msgspec import structs
 
 from holdfast.errors import Conflict
 from holdfast.stores.contract import NewJob, RunRow, RunStep
-from holdfast.stores.running import RunHead, Running
-from holdfast.stores.runs import MOST, decode_object
+from holdfast.stores.running import RunHead, Running, keys_of
+from holdfast.stores.runs import MOST
 from holdfast.workflows import states
 from holdfast.workflows.plan import StepRow, as_step, overview, plan
-from holdfast.workflows.states import StepState, WorkflowState
+from holdfast.workflows.states import STEP_STATES, StepState, WorkflowState
 
 
 class Acting(Running):
@@ -42,29 +41,20 @@ class Acting(Running):
             return self._run_by_id(run)
 
     def _undone_again(self, head: RunHead, known: Mapping[str, RunStep]) -> tuple[list[StepRow], list[NewJob]]:
-        """The steps as they are after a retry, and their erred tasks as new jobs."""
+        """The steps as they are after a retry, and their erred tasks as new jobs; of later phases these come with their phase (F11)."""
         jobs: list[NewJob] = []
         steps: list[StepRow] = []
-        for step in states.retry([as_step(head.shape.steps[name], each.counts) for name, each in known.items()]):
+        retried = states.retry([as_step(head.shape.steps[name], each.counts) for name, each in known.items()])
+        phase = min((step.phase for step in retried if not STEP_STATES[step.state].done), default=0)
+        for step in retried:
             was = known[step.name].counts
             counts = structs.replace(was, state=step.state)
             if was.state is StepState.ERROR:
-                erred = self._erred(head, step.name)
-                jobs += erred
+                erred = self.erred_again(head, step.name)
+                jobs += erred if step.phase == phase else ()
                 counts = structs.replace(counts, undone=len(erred), errors=0)
             steps.append(counts)
         return steps, jobs
-
-    def _erred(self, head: RunHead, step: str) -> list[NewJob]:
-        """The erred tasks of a step as new jobs (J11)."""
-        found = []
-        job_type = f"{head.shape.definition.name}.{step}"
-        for job in self.rows("erred_tasks", {"job_type": job_type, **_keys_of(head.id, head.trigger)}):
-            task = job["job_key"].rpartition(":")[2]
-            if task != f"{step}.items":
-                told = decode_object(job["payload"])
-                found.append(structs.replace(self._task_job(head, step, task, told), retry_of=job["id"]))
-        return found
 
     def abort_run(self, run: int, actor: str) -> RunRow:
         """End everything of it that is not done (F16). Its jobs are aborted afterwards, one by one; a sweeper goes on with
@@ -105,7 +95,7 @@ class Acting(Running):
     def _tasks_of(self, name: str, row: RunRow, limit: int = MOST, steps: Sequence[str] | None = None) -> list[int]:
         wanted = [step.name for step in row.definition.steps] if steps is None else steps
         types = self.words([f"{row.workflow}.{step}" for step in wanted])
-        params = {"types": types, "limit": limit, **_keys_of(row.id, row.trigger)}
+        params = {"types": types, "limit": limit, **keys_of(row.id, row.trigger)}
         return [each["id"] for each in self.rows(name, params)]
 
     def refuse_living(self, row: RunRow, what: str) -> None:
@@ -118,8 +108,3 @@ class Acting(Running):
         with self.lone():
             found = self.rows("aborting_runs", {"limit": MOST})
         return sum(self.abort_tasks(row["id"], row["aborting"]) for row in found)
-
-
-def _keys_of(run: int, trigger: str) -> dict[str, Any]:
-    """What the keys of a run's jobs lie between (F21)."""
-    return {"run": run, "low": f"{trigger}:", "high": f"{trigger};"}

@@ -317,6 +317,11 @@ class Running(Runs):
         wanted = [name for name in planned.items if name in made_items or known[name].items_job is None]
         jobs += [self._task_job(head, name, f"{name}.items", {"items": True}) for name in wanted]
         made_items = list(made_items)
+        again = [job for name in planned.again for job in self.erred_again(head, name)]
+        if again:
+            stored = self.insert(again)
+            if self._made is not None:
+                self._made.queues.update((job.id, job.queue) for job in stored)
         self.writes_more = bool(made_items or wanted)
         added = self._put_run(head, planned.overview, known, planned.steps, jobs)
         if self._made is not None:
@@ -330,6 +335,17 @@ class Running(Runs):
         for name in dict.fromkeys([*made_items, *wanted]):
             params = {"run": head.id, "name": name, "cursor": known[name].cursor}
             self.run("put_items", {**params, "items_job": makers.get(name)})
+
+    def erred_again(self, head: "RunHead", step: str) -> list[NewJob]:
+        """The erred tasks of a step as new jobs (J11), when a retry of the run comes to them."""
+        found = []
+        job_type = f"{head.shape.definition.name}.{step}"
+        for job in self.rows("erred_tasks", {"job_type": job_type, **keys_of(head.id, head.trigger)}):
+            task = job["job_key"].rpartition(":")[2]
+            if task != f"{step}.items":
+                told = decode_object(job["payload"])
+                found.append(structs.replace(self._task_job(head, step, task, told), retry_of=job["id"]))
+        return found
 
     def _put_run(
         self,
@@ -602,3 +618,8 @@ def _repartitioned(rows: Mapping[str, StepRow], effects: Sequence[Mapping[str, A
             if name in rows and rows[name].state in NOT_BEGUN:
                 found[name] = structs.replace(rows[name], partition=decode_partition(encode_json(partition)))
     return found
+
+
+def keys_of(run: int, trigger: str) -> dict[str, Any]:
+    """What the keys of a run's jobs lie between (F21)."""
+    return {"run": run, "low": f"{trigger}:", "high": f"{trigger};"}

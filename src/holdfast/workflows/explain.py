@@ -97,7 +97,11 @@ def _after(facts: StepFacts) -> StepFinding | None:
 
 
 def _begun(facts: StepFacts) -> Iterator[StepFinding]:
-    """Tasks are being made, or done."""
+    """Tasks are being made, or done; after a retry they wait for their phase."""
+    earlier = _phase(facts)
+    if earlier is not None:
+        yield earlier
+        return
     row, most = facts.row, facts.declared.most_undone
     numbers = {"done": row.created - row.undone, "undone": row.undone, "total": facts.total, "max_undone": most}
     words = {

@@ -72,6 +72,7 @@ class Plan(Struct, frozen=True):
     tasks: tuple[NewTasks, ...]
     items: tuple[str, ...]  # steps whose items are wanted: a job of their own makes them
     overview: Overview
+    again: tuple[str, ...] = ()  # steps whose erred tasks run again, now that their phase has come
 
     @property
     def state(self) -> WorkflowState:
@@ -188,6 +189,7 @@ class Planning:
         self._may_create = may_create
         self._tasks: dict[str, NewTasks] = {}
         self._items: dict[str, None] = {}
+        self._again: list[str] = []
 
     def made(self, touched: Iterable[str]) -> Plan | Missing:
         """What follows from changes of these steps."""
@@ -208,7 +210,8 @@ class Planning:
                 more = [name] if self._create(self._shape.steps[name]) else []
             else:
                 break
-        return Plan(tuple(self._now.values()), tuple(self._tasks.values()), tuple(self._items), self._finished())
+        steps, tasks, items = tuple(self._now.values()), tuple(self._tasks.values()), tuple(self._items)
+        return Plan(steps, tasks, items, self._finished(), tuple(self._again))
 
     def _sleeps(self, name: str) -> bool:
         return name in self._now and self._now[name].state is StepState.DORMANT
@@ -264,6 +267,7 @@ class Planning:
             undone = sum(not STEP_STATES[self._now[name].state].done for name in opened)
             erred = any(self._now[name].state is StepState.ERROR for name in opened)
             self._seen = structs.replace(self._seen, phase=phase, phase_undone=undone, phase_erred=erred)
+            self._again += [name for name in opened if self._now[name].state in STARTED]
             if undone:
                 return opened
         if self._shape.fail_fast and state is StepState.ERROR:
@@ -276,7 +280,7 @@ class Planning:
         row = self._now[step.name]
         if row.state is not StepState.START or row.all_created or row.failed or row.errors:
             return False
-        if not self._may_create or self._cut(step):
+        if not self._may_create or self._cut(step) or step.phase > self._seen.phase:
             return False
         if isinstance(row.partition, Items):
             if row.undone * 2 <= step.most_undone:
