@@ -1,6 +1,7 @@
 """R3, R4: a job that waits is ended from outside; every order in which an answer and something else can come."""
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from holdfast import Conflict, NotFound
 from holdfast.clock import MovableClock
 from holdfast.jobs.job import Answer, JobError, Situation
 from holdfast.jobs.states import Raised, Waited
-from holdfast.stores.contract import Claimed, Done, NewJob, Store
+from holdfast.stores.contract import Claimed, Done, Filter, NewJob, Store
 from tests.by_hand import WorkerByHand, declare, error
 from tests.invariants import Invariants
 from tests.raw_sql import RawSql
@@ -40,6 +41,31 @@ def test_a_job_that_waits_is_running_and_bound_to_no_worker(store: Store, worker
     job = store.get(call.id)
     assert (job.state, job.situation, job.worker, job.attempt) == ("running", "waiting", None, 1)
     assert worker.claim(10) == []
+    assert store.glance().in_hand == {}
+    assert list(store.page(Filter(worker=worker.id)).jobs) == []
+
+
+ENDS: dict[str, tuple[Callable[[Store, MovableClock, int], object], str]] = {
+    "waits": (lambda store, clock, job: None, ""),
+    "completed": (lambda store, clock, job: store.answer(job, YES, "ann"), "ann"),
+    "failed": (lambda store, clock, job: store.answer(job, NO, "ann"), "ann"),
+    "aborted": (lambda store, clock, job: store.abort(job, "ann"), "ann"),
+    "timed out": (lambda store, clock, job: (clock.advance(86401), store.end_overdue()), "holdfast"),
+}
+
+
+@pytest.mark.claim("J9", "R7")
+@pytest.mark.parametrize("end", ENDS)
+def test_whose_attempt_it_was_that_waited_is_told_while_it_waits_and_for_ever(
+    store: Store, worker: WorkerByHand, clock: MovableClock, end: str
+) -> None:
+    call = waiting(store, worker)
+    act, actor = ENDS[end]
+    act(store, clock, call.id)
+    claimed, *ends = store.history(call.id)[1:]
+    assert (claimed.cause, claimed.actor) == ("claimed", f"worker {worker.id}")
+    assert {move.actor for move in ends} == ({actor} if actor else set())
+    assert [attempt.worker for attempt in store.attempts(call.id)] == [str(worker.id)]
 
 
 @pytest.mark.parametrize("by_id", [True, False])

@@ -80,7 +80,7 @@ class Archiving(Scheduling):
         kept: dict[int, list[Attempt]] = {job.id: [] for job in jobs}
         for row in records:
             kept[row["job"]].append(self._attempt_of(row))
-        return {job.id: self.with_last(job, kept[job.id]) for job in jobs}
+        return {job.id: self.with_last(job, kept[job.id], job.worker) for job in jobs}
 
     def forget(self, older_than: float, limit: int = LOT) -> int:
         """Let go of archived jobs that ended `older_than` seconds ago, for ever; how many, 0 when none is left.

@@ -191,7 +191,6 @@ class Changing(Breaking):
         row, step = change.row, change.steps[index]
         was = change.steps[index - 1] if index else None
         last = index == len(change.steps) - 1
-        held = step.situation is Situation.HELD
         params = {
             "id": row.id,
             "was": (was.state if was else row.state).value,
@@ -208,7 +207,7 @@ class Changing(Breaking):
             "losses": change.losses if last else row.losses,
             "crashes": change.crashes if last else row.crashes,
             "scheduled_run_time": self.time(change.place_time) if last else None,
-            "worker": None if step.state is State.RUNNING and not held else row.worker,
+            "worker": None if step.situation is Situation.LOOSE else row.worker,  # whose attempt waits is kept
             "end_time": self.time(now) if step.state is State.FINAL else None,
             "deadline_time": self.time(change.deadline_time) if step.situation is Situation.WAITING else None,
             "keep_answer": change.answer is row.answer,

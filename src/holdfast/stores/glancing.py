@@ -55,7 +55,7 @@ class Glancing(Sweeping):
             time=now,
             queues=tuple(_load(row, counts, rates, cut, used[row.name], since.get(row.name)) for row in queues),
             slowest=tuple(self._running_of(row) for row in held if row["situation"] == "held")[:SLOWEST],
-            in_hand=Counter(row["worker"] for row in held if row["worker"] is not None),
+            in_hand=Counter(row["worker"] for row in held if row["situation"] == "held"),
             unhandled=dict(unhandled),
             deaths=tuple(self._known(row["end_time"]) for row in dead),
             ends=ends,

@@ -8,6 +8,7 @@ from holdfast.errors import Invalid, NotFound
 from holdfast.jobs.job import Attempt, AttemptEnd, Job, Move, Outcome, Progress, Situation, State
 from holdfast.jobs.states import (
     STATUS,
+    UNANSWERED,
 )
 from holdfast.stores.contract import (
     Filter,
@@ -24,11 +25,14 @@ class Reading(Declared):
             return self._get(job_id)
 
     def _get(self, job_id: int) -> Job:
+        return self.job_of(self._stored(job_id))
+
+    def _stored(self, job_id: int) -> RowDict:
         if not 0 < job_id < 2**63:
             raise NotFound(f"There is no job {job_id}: ids are positive 64-bit numbers.")
         for name in ("job", "archived_job"):
             for row in self.rows(name, {"id": job_id}):
-                return self.job_of(row)
+                return row
         raise NotFound(f"There is no job {job_id} in instance `{self.instance}`.")
 
     def find(self, wanted: Filter) -> Sequence[Job]:
@@ -59,7 +63,7 @@ class Reading(Declared):
         return params
 
     def job_of(self, row: RowDict, duplicate: bool = False) -> Job:
-        """The value for a row of a job table or of the archive."""
+        """The value for a row of a job table or of the archive. The worker of a wait is its attempt's, not the job's (R3)."""
         state, outcome = State(row["state"]), None if row["outcome"] is None else Outcome(row["outcome"])
         return Job(
             id=row["id"],
@@ -90,7 +94,7 @@ class Reading(Declared):
             end_time=self.moment(row["end_time"]),
             execution_time=row["execution_time"],
             total_time=row["total_time"],
-            worker=None if row["worker"] is None else str(row["worker"]),
+            worker=None if row["situation"] == Situation.WAITING else _worker_of(row),
             retry_of=row["retry_of"],
             progress=None if row["progress"] is None else Progress(row["progress"], row["progress_text"] or ""),
             answer=None if row["answer"] is None else decode_answer(row["answer"]),
@@ -108,15 +112,15 @@ class Reading(Declared):
     def attempts(self, job_id: int) -> Sequence[Attempt]:
         """Every attempt: those with a record, and the last one as the row tells it."""
         with self.work(write=False):
-            job = self._get(job_id)
+            row = self._stored(job_id)
             found = [self._attempt_of(row) for row in self.rows("attempts", {"id": job_id})]
-        return self.with_last(job, found)
+        return self.with_last(self.job_of(row), found, _worker_of(row))
 
-    def with_last(self, job: Job, found: list[Attempt]) -> list[Attempt]:
-        """The attempts that have a record, and the last one where the row tells it."""
+    def with_last(self, job: Job, found: list[Attempt], worker: str | None) -> list[Attempt]:
+        """The attempts that have a record, and the last one where the row tells it; `worker` is the row's."""
         if job.attempt > len(found):
             outcome = AttemptEnd.SUCCESS if job.final else None
-            found.append(Attempt(job.attempt, job.start_time, job.end_time, outcome, None, None, job.worker))
+            found.append(Attempt(job.attempt, job.start_time, job.end_time, outcome, None, None, worker))
         return found
 
     def _attempt_of(self, row: RowDict) -> Attempt:
@@ -127,10 +131,11 @@ class Reading(Declared):
     def history(self, job_id: int) -> Sequence[Move]:
         """Every move in order, told from the row, the attempts' records and the audit (J9)."""
         with self.work(write=False):
-            job = self._get(job_id)
+            row = self._stored(job_id)
             records = self.rows("attempts", {"id": job_id})
             audits = self.rows("audits", {"id": job_id})
             made_by = [f"schedule {row['schedule']}" for row in self.rows("firing_of", {"job": job_id})]
+        job, worker = self.job_of(row), _told(_worker_of(row))
         actors = {row["attempt"]: row["actor"] for row in audits if row["action"] == "abort"}
         answers = {row["attempt"]: row for row in audits if row["action"] in ("complete", "fail")}
         given = {attempt: row["actor"] for attempt, row in answers.items() if row["detail"] != "kept"}
@@ -138,7 +143,6 @@ class Reading(Declared):
         for row in records:
             self._tell_attempt(moves, row, actors, given)
         if job.attempt > len(records):
-            worker = f"worker {job.worker}"
             moves.append(
                 Move(
                     job.start_time or job.create_time, moves[-1].to_state, State.RUNNING, job.attempt, "claimed", worker
@@ -183,16 +187,27 @@ class Reading(Declared):
         self, moves: list[Move], row: RowDict, actors: Mapping[int, str], given: Mapping[int, str]
     ) -> None:
         attempt, cause, end = row["attempt"], row["outcome"], self._known(row["end_time"])
-        worker = "holdfast" if row["worker"] is None else f"worker {row['worker']}"
+        worker, error = _told(row["worker"]), self._attempt_of(row).error
         moves.append(
             Move(self.moment(row["start_time"]) or end, moves[-1].to_state, State.RUNNING, attempt, "claimed", worker)
         )
-        actor = actors.get(attempt, worker) if cause == AttemptEnd.ABORTED else given.get(attempt, worker)
+        ender = "holdfast" if error is not None and error.type == UNANSWERED else worker
+        actor = actors.get(attempt, worker) if cause == AttemptEnd.ABORTED else given.get(attempt, ender)
         if cause == AttemptEnd.SUCCESS:
             moves.append(Move(end, State.RUNNING, State.FINAL, attempt, cause, actor))
-        elif row["error"] is None:
+        elif error is None:
             moves.append(Move(end, State.RUNNING, State.RUNNING, attempt, cause, actor))
         else:
             moves.append(Move(end, State.RUNNING, State.ERROR, attempt, cause, actor))
             if row["state"] == State.FINAL:
                 moves.append(Move(end, State.ERROR, State.FINAL, attempt, cause, actor))
+
+
+def _worker_of(row: RowDict) -> str | None:
+    """Of the last attempt; also while it waits, though nobody holds it."""
+    return None if row["worker"] is None else str(row["worker"])
+
+
+def _told(worker: str | None) -> str:
+    """An attempt that no worker began is Holdfast's own."""
+    return "holdfast" if worker is None else f"worker {worker}"

@@ -3,7 +3,7 @@
 select * from (select * from {queue_table} where id < :before order by id desc limit :budget) walked
 where (:job_type::text is null or job_type = :job_type) and (:job_key::text is null or job_key = :job_key) and (:queue::text is null or queue = :queue)
   and (:state::text is null or state = :state) and (:outcome::text is null or outcome = :outcome) and (:dead::boolean is null or outcome <> 'success')
-  and (:situation::text is null or situation = :situation) and (:worker::bigint is null or worker = :worker) and (:run::bigint is null or run = :run)
+  and (:situation::text is null or situation = :situation) and (:worker::bigint is null or (worker = :worker and situation is distinct from 'waiting')) and (:run::bigint is null or run = :run)
   and (:retry_of::bigint is null or retry_of = :retry_of) and (:priority::float8 is null or priority = :priority) and (:attempt::int is null or attempt = :attempt)
   and (:failures::int is null or failures = :failures) and (:error::text is null or (error <> 'NONE' and strpos(error, :error) > 0))
   and (:create_time_since::timestamptz is null or create_time >= :create_time_since) and (:create_time_until::timestamptz is null or create_time < :create_time_until)
@@ -21,7 +21,7 @@ select count(*) as count, min(id) as last from (select id from {queue_table} whe
 select * from (select * from {job} where id < :before and id = any(:ids::bigint[])) named
 where (:job_type::text is null or job_type = :job_type) and (:job_key::text is null or job_key = :job_key) and (:queue::text is null or queue = :queue)
   and (:state::text is null or state = :state) and (:outcome::text is null or outcome = :outcome) and (:dead::boolean is null or outcome <> 'success')
-  and (:situation::text is null or situation = :situation) and (:worker::bigint is null or worker = :worker) and (:run::bigint is null or run = :run)
+  and (:situation::text is null or situation = :situation) and (:worker::bigint is null or (worker = :worker and situation is distinct from 'waiting')) and (:run::bigint is null or run = :run)
   and (:retry_of::bigint is null or retry_of = :retry_of) and (:priority::float8 is null or priority = :priority) and (:attempt::int is null or attempt = :attempt)
   and (:failures::int is null or failures = :failures) and (:error::text is null or (error <> 'NONE' and strpos(error, :error) > 0))
   and (:create_time_since::timestamptz is null or create_time >= :create_time_since) and (:create_time_until::timestamptz is null or create_time < :create_time_until)

@@ -3,7 +3,7 @@
 select * from (select * from {queue_table} where id < :before order by id desc limit :budget) walked
 where (:job_type is null or job_type = :job_type) and (:job_key is null or job_key = :job_key) and (:queue is null or queue = :queue)
   and (:state is null or state = :state) and (:outcome is null or outcome = :outcome) and (:dead is null or outcome <> 'success')
-  and (:situation is null or situation = :situation) and (:worker is null or worker = :worker) and (:run is null or run = :run)
+  and (:situation is null or situation = :situation) and (:worker is null or (worker = :worker and situation is distinct from 'waiting')) and (:run is null or run = :run)
   and (:retry_of is null or retry_of = :retry_of) and (:priority is null or priority = :priority) and (:attempt is null or attempt = :attempt)
   and (:failures is null or failures = :failures) and (:error is null or (error <> 'NONE' and instr(error, :error) > 0))
   and (:create_time_since is null or create_time >= :create_time_since) and (:create_time_until is null or create_time < :create_time_until)
@@ -21,7 +21,7 @@ select count(*) as count, min(id) as last from (select id from {queue_table} whe
 select * from (select * from {job} where id < :before and id in (select value from json_each(:ids))) named
 where (:job_type is null or job_type = :job_type) and (:job_key is null or job_key = :job_key) and (:queue is null or queue = :queue)
   and (:state is null or state = :state) and (:outcome is null or outcome = :outcome) and (:dead is null or outcome <> 'success')
-  and (:situation is null or situation = :situation) and (:worker is null or worker = :worker) and (:run is null or run = :run)
+  and (:situation is null or situation = :situation) and (:worker is null or (worker = :worker and situation is distinct from 'waiting')) and (:run is null or run = :run)
   and (:retry_of is null or retry_of = :retry_of) and (:priority is null or priority = :priority) and (:attempt is null or attempt = :attempt)
   and (:failures is null or failures = :failures) and (:error is null or (error <> 'NONE' and instr(error, :error) > 0))
   and (:create_time_since is null or create_time >= :create_time_since) and (:create_time_until is null or create_time < :create_time_until)
