@@ -669,8 +669,6 @@ class App:
             queue=declared.queue if declared else old.queue,  # the type may have moved since
             payload=text,
             retry_of=old.id,
-            timeout_named=declared is None or declared.timeout_named or old.timeout != declared.default_timeout,
-            retries_named=declared is None or declared.retries_named or old.retries != declared.default_retries,
             on_duplicate="raise",
             **{name: getattr(old, name) for name in names},
         )

@@ -1,10 +1,11 @@
 """J11: retrying a final job makes a new job; the old one stays as it is."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from holdfast import App, Conflict, DuplicateJob, Failed, NotFound
+from holdfast import WAIT, App, Conflict, DuplicateJob, Failed, NotFound
 from holdfast.clock import MovableClock
 from holdfast.jobs.job import State
 
@@ -48,6 +49,42 @@ def test_a_retry_is_a_new_job_with_the_same_type_key_and_payload(app: Make, cloc
     assert new.refresh() == new
     assert old.refresh() == before
     assert old.history() == before.history()
+
+
+@pytest.mark.claim("R4")
+@pytest.mark.parametrize("archived", [False, True])
+@pytest.mark.parametrize(
+    ("options", "ends"),
+    [
+        ({"timeout": 30}, [30]),  # as long as a handler may take by default
+        ({"timeout": 30, "retries": 3}, [30, 30, 30, 30]),
+        ({}, [86400]),
+    ],
+)
+def test_what_was_named_counts_as_named_in_a_retry_also_if_it_equals_the_default(
+    app: Make, clock: MovableClock, options: dict[str, float], ends: list[float], archived: bool
+) -> None:
+    holdfast = app()
+
+    @holdfast.queue("mail").job
+    def ask() -> Any:
+        return WAIT
+
+    old = ask.using(**options).enqueue()
+    holdfast.run_until_idle()
+    holdfast.abort(old.id)
+    if archived:
+        holdfast.store.archive(-1)
+    new = holdfast.retry(old.id)
+    for seconds in ends:
+        assert new.refresh().state != "final"
+        holdfast.run_until_idle()
+        clock.advance(seconds - 1)
+        holdfast.store.end_overdue()
+        assert new.refresh().situation == "waiting"
+        clock.advance(1)
+        holdfast.store.end_overdue()
+    assert (new.refresh().outcome, new.refresh().failures) == ("error", len(ends))
 
 
 def test_a_job_that_is_not_final_is_not_retried(app: Make) -> None:

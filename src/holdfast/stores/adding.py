@@ -289,9 +289,14 @@ class Adding(Changing):
         )
 
     def retry(self, new: NewJob, actor: str) -> Job:
-        """A new job in place of a final one, and an audit row with the final one that says who wanted it (J11)."""
+        """A new job in place of a final one, and an audit row with the final one that says who wanted it (J11).
+
+        Whether its timeout and its retries were named is taken from the final one.
+        """
         with self.work():
-            job = self.insert([new])[0]
+            old = self._stored(new.retry_of or 0)
+            named = {name: bool(old[name]) for name in ("timeout_named", "retries_named")}
+            job = self.insert([structs.replace(new, **named)])[0]
             self._audit(actor, "retry", job=new.retry_of, queue=new.queue, detail=f"job {job.id}")
             return job
 
