@@ -155,6 +155,36 @@ def test_an_early_answer_to_a_job_that_ends_without_waiting_is_shown_as_unused(
     ]
 
 
+@pytest.mark.claim("J9")
+def test_each_answer_is_told_with_its_own_actor_also_if_two_are_about_one_attempt(
+    store: Store, worker: WorkerByHand, clock: MovableClock
+) -> None:
+    call = waiting(store, worker)
+    store.answer(call.id, BROKEN, "alice")
+    clock.advance(0.5)
+    store.answer(call.id, YES, "bob")
+    told = [(move.to_state, move.cause, move.actor) for move in store.history(call.id)]
+    assert told[-2:] == [("error", "error", "alice"), ("error", "answer kept", "bob")]
+
+
+@pytest.mark.claim("J9")
+def test_of_several_early_answers_only_the_last_can_be_unused(
+    store: Store, worker: WorkerByHand, clock: MovableClock
+) -> None:
+    job_id = bring(store, worker, "initial")
+    store.answer(job_id, BROKEN, "alice")
+    worker.tell(worker.claim_one(), Waited(0.5))
+    store.answer(job_id, YES, "bob")
+    clock.advance(2)
+    worker.succeed(worker.claim_one())
+    told = [(move.cause, move.actor) for move in store.history(job_id)]
+    assert [each for each in told if each[0].startswith("answer")] == [
+        ("answer kept", "alice"),
+        ("answer kept", "bob"),
+        ("answer unused", "holdfast"),
+    ]
+
+
 @pytest.mark.fault(8, "an answer after the end or the timeout, and to a wrong key")
 def test_an_answer_to_a_final_job_is_a_conflict_and_to_none_is_not_found(store: Store, worker: WorkerByHand) -> None:
     call = waiting(store, worker)

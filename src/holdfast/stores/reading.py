@@ -137,8 +137,9 @@ class Reading(Declared):
             made_by = [f"schedule {row['schedule']}" for row in self.rows("firing_of", {"job": job_id})]
         job, worker = self.job_of(row), _told(_worker_of(row))
         actors = {row["attempt"]: row["actor"] for row in audits if row["action"] == "abort"}
-        answers = {row["attempt"]: row for row in audits if row["action"] in ("complete", "fail")}
-        given = {attempt: row["actor"] for attempt, row in answers.items() if row["detail"] != "kept"}
+        answers = [row for row in audits if row["action"] in ("complete", "fail")]
+        kept = [row for row in answers if row["detail"] == "kept"]
+        given = {row["attempt"]: row["actor"] for row in answers if row["detail"] != "kept"}
         moves = [Move(job.create_time, None, State.INITIAL, 0, "enqueued", made_by[0] if made_by else "app")]
         for row in records:
             self._tell_attempt(moves, row, actors, given)
@@ -161,20 +162,19 @@ class Reading(Declared):
                 )
         elif job.final and moves[-1].to_state is not State.FINAL:
             self._tell_end(moves, job, actors.get(job.attempt, "holdfast"))
-        for row in answers.values():
-            if row["detail"] == "kept":
-                self._tell_kept(moves, job, row)
+        for row in kept:
+            self._tell_kept(moves, row)
+        if kept and job.final and job.answer is not None and not job.answer.due:
+            end = job.end_time or job.update_time
+            moves.append(Move(end, State.FINAL, State.FINAL, job.attempt, "answer unused", "holdfast"))
         return moves
 
-    def _tell_kept(self, moves: list[Move], job: Job, row: RowDict) -> None:
+    def _tell_kept(self, moves: list[Move], row: RowDict) -> None:
         """An answer that came before the job waited for it."""
         time, actor = self._known(row["time"]), row["actor"]
         place = sum(move.time <= time and move.attempt <= row["attempt"] for move in moves) or 1
         state = moves[place - 1].to_state
         moves.insert(place, Move(time, state, state, row["attempt"], "answer kept", actor))
-        if job.final and job.answer is not None and not job.answer.due:
-            end = job.end_time or job.update_time
-            moves.append(Move(end, State.FINAL, State.FINAL, job.attempt, "answer unused", "holdfast"))
 
     def _tell_end(self, moves: list[Move], job: Job, actor: str) -> None:
         """The end of a job whose last attempt was over before: it was in `error`, or loose and ended by way of it (J7)."""
