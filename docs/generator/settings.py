@@ -23,7 +23,7 @@ APP = {
     "patience": (None, None, "Seconds for which a call tries to reach its database before it raises `Unavailable`. A worker tries for ever."),
     "archive_after": ("HOLDFAST_ARCHIVE_AFTER", "7 days", "Seconds after its end at which a job moves to the archive."),
     "archive_keep": ("HOLDFAST_ARCHIVE_KEEP", "for ever", "Seconds after its end at which it is let go of; on PostgreSQL by whole months."),
-    "payload_limit": (None, "1 MiB", "Most bytes of a payload."),
+    "payload_limit": (None, "1 MiB", "Most bytes of a payload, a result or a checkpoint."),
     "clock": (None, "the machine's", "Where the time comes from; a `MovableClock` in tests."),
 }  # fmt: skip
 WORKER = {

@@ -31,7 +31,7 @@ from holdfast.jobs import payload as payloads
 from holdfast.jobs import retry as retries_
 from holdfast.jobs.breaker import Breaker
 from holdfast.jobs.holds import Hold
-from holdfast.jobs.job import Answer, Attempt, Job, JobError, LogLine, Move, State
+from holdfast.jobs.job import LONGEST_MESSAGE, Answer, Attempt, Job, JobError, LogLine, Move, State
 from holdfast.jobs.names import check_job_type, check_name, check_table
 from holdfast.jobs.numbers import LARGEST_ID, is_finite, is_whole
 from holdfast.jobs.placement import DutyRule, check_duty, check_labels, check_rule
@@ -698,9 +698,10 @@ class App:
         actor: str = "app",
     ) -> Job:
         """Answer a job that waits with a failure: as `raise Failed`, or with `retry` as any other exception (R3)."""
-        told = error if isinstance(error, JobError) else JobError("Failed", payloads.storable(str(error)), "failed")
+        told = error if isinstance(error, JobError) else JobError("Failed", str(error), "failed")
         if isinstance(error, BaseException):
             told = structs.replace(told, type=type(error).__qualname__)
+        told = structs.replace(told, message=payloads.storable(told.message[:LONGEST_MESSAGE]))
         return self.store.answer(_answered(job_type, job_key, job_id), Answer(error=told, retry=retry), actor)
 
     def workers(self) -> Sequence[WorkerRow]:

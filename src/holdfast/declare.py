@@ -153,6 +153,7 @@ class JobType:
             options.labels,
             secrets=options.secrets,
             preference=options.preference,
+            payload_limit=self.app.payload_limit,
         )
         self._row: TypeRow | None = None
         self._plain: Using | None = None

@@ -1,6 +1,6 @@
 """Q7: payloads are JSON, checked when they are enqueued and converted back when they run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -12,7 +12,7 @@ import apsw
 import msgspec
 import pytest
 
-from holdfast import App, Invalid
+from holdfast import App, Failed, Invalid, Job, JobError, Retry, current_job
 from holdfast.jobs.job import Outcome, State
 from holdfast.stores.contract import NewJob, Store
 from holdfast.stores.sqlite.jobs import SqliteStore
@@ -161,6 +161,76 @@ def test_size_is_capped(app: Make) -> None:
         holdfast.enqueue("mail", "send", {"text": "x" * 2 * 1024 * 1024})
     assert holdfast.run_until_idle() == 1
     assert len(holdfast.find()) == 1
+
+
+@pytest.mark.parametrize("way", ["thread", "loop", "process", "wrapped"])
+@pytest.mark.parametrize(("limit", "size"), [(200, 198), (3 << 20, (3 << 20) - 2)])
+def test_results_and_checkpoints_are_capped_by_the_limit_of_the_app(app: Make, way: str, limit: int, size: int) -> None:
+    holdfast = app(payload_limit=limit)
+
+    def send(length: int, saved: int) -> str:
+        if saved and way != "wrapped":
+            current_job().checkpoint = "x" * saved
+        return "x" * length
+
+    async def send_on_the_loop(length: int, saved: int) -> str:
+        return send(length, saved)
+
+    if way == "wrapped":
+
+        @holdfast.around
+        def save(job: Any) -> Iterator[None]:
+            if job.payload["saved"]:
+                job.checkpoint = "x" * job.payload["saved"]
+            yield
+
+    declare = holdfast.queue("mail").job(name="send", retries=0, isolation="process" if way == "process" else "thread")
+    job_type = declare(send_on_the_loop if way == "loop" else send)
+    jobs = [job_type.enqueue(*sizes) for sizes in ((size, 0), (size + 1, 0), (1, size), (1, size + 1))]
+    holdfast.run_until_idle()
+    fits, too_big, saved, unsaved = (job.refresh() for job in jobs)
+    assert (fits.outcome, len(fits.result), saved.outcome) == ("success", size, "success")
+    for job, kind in ((too_big, "result"), (unsaved, "exception")):
+        assert (job.outcome, job.error and job.error.kind) == ("error", kind)
+        assert f"above the limit of {limit:,}" in str(job.error)
+
+
+@pytest.mark.parametrize(("limit", "size"), [(200, 180), (3 << 20, (3 << 20) - 20)])
+def test_the_payload_of_a_retry_is_capped_by_the_limit_of_the_app(app: Make, limit: int, size: int) -> None:
+    holdfast = app(payload_limit=limit)
+
+    @holdfast.queue("mail").job
+    def send(text: str) -> None:
+        if len(text) < size:
+            raise ValueError("too short")
+
+    @send.retry_handler
+    def longer(job: Job, error: JobError) -> Retry:
+        return Retry(delay=0, payload={"text": "x" * (size if job.payload["text"] == "fits" else limit)})
+
+    fits, too_big = send.enqueue("fits"), send.enqueue("does not")
+    holdfast.run_until_idle()
+    assert (fits.refresh().outcome, too_big.refresh().outcome) == ("success", "error")
+    assert f"above the limit of {limit:,}" in str(too_big.refresh().error)
+
+
+@pytest.mark.claim("R3")
+@pytest.mark.parametrize(
+    "told", ["y" * 3_000_000, ValueError("y" * 3_000_000), JobError("Bank", "y" * 20_000, "failed")]
+)
+def test_the_text_of_a_failure_from_outside_is_cut_like_that_of_a_handler(app: Make, told: Any) -> None:
+    holdfast = app()
+
+    @holdfast.queue("mail").job
+    def send() -> None:
+        raise Failed("y" * 20_000)
+
+    own, outside = send.enqueue(), send.enqueue()
+    holdfast.fail(job_id=outside.id, error=told)
+    answer = outside.refresh().answer
+    assert answer is not None
+    holdfast.run_until_idle()
+    assert str(answer.error) == str(own.refresh().error) == "y" * 10_000
 
 
 def test_a_payload_that_no_longer_converts_is_an_error_that_is_not_retried(app: Make) -> None:

@@ -53,6 +53,9 @@ class AttemptEnd(StrEnum):
     EXPIRED = "expired"
 
 
+LONGEST_MESSAGE = 10_000  # characters of an error's message that are kept
+
+
 class JobError(Struct, frozen=True):
     """Why an attempt ended in an error. `str()` gives the message."""
 

@@ -18,6 +18,7 @@ from holdfast.jobs.breaker import Breaker
 from holdfast.jobs.facts import Facts
 from holdfast.jobs.holds import Hold, Level
 from holdfast.jobs.job import Answer, Attempt, Job, JobError, LogLine, Move, Progress
+from holdfast.jobs.payload import MAX_BYTES
 from holdfast.jobs.placement import DUTIES, PREFER_FOR, DutyRule
 from holdfast.jobs.routines import Routine
 from holdfast.jobs.schedules import Schedule
@@ -130,6 +131,7 @@ class Claimed(Struct, gc=False):
     trace: str | None = None  # what its span belongs to
     hidden: tuple[str, ...] = ()  # the values of its secret arguments
     notes: Any = None  # where its progress, log and checkpoint go
+    limit: int = MAX_BYTES  # bytes that its result or checkpoint may have
 
 
 class Done(Struct, frozen=True):

@@ -41,7 +41,7 @@ class WrappedHandler(Handler):
     arounds: tuple[Around, ...] = ()
 
     def begin(self, call: Claimed) -> Any:
-        CALL.set(call)
+        self.prepare(call)
         job = WrappedJob(call)
         function = self.function if call.answer is None else self.response_handler
         if inspect.iscoroutinefunction(function):

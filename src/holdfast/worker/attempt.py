@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from holdfast.errors import Invalid
 from holdfast.jobs import payload
-from holdfast.jobs.job import JobError
+from holdfast.jobs.job import LONGEST_MESSAGE, JobError
 from holdfast.jobs.outcome import Failed, Retry, Snooze, Wait
 from holdfast.jobs.payload import storable
 from holdfast.jobs.routines import Turned
@@ -18,7 +18,7 @@ from holdfast.jobs.states import Aborted, HandedBack, Lost, Raised, Snoozed, Suc
 from holdfast.stores.contract import Claimed, Done, Report
 from holdfast.workflows.task import Published
 
-LONGEST_MESSAGE, LONGEST_TRACEBACK = 10_000, 20_000  # characters
+LONGEST_TRACEBACK = 20_000  # characters
 
 
 def returned(call: Claimed, value: Any, seconds: float) -> Done | Report:
@@ -35,7 +35,8 @@ def returned(call: Claimed, value: Any, seconds: float) -> Done | Report:
         if isinstance(value, Published | Turned):
             effects = payload.dump(value.effects, what="what the task publishes")
             value = value.value
-        return succeeded(call, seconds, None if value is None else payload.dump(value, what="result"), effects)
+        result = None if value is None else payload.dump(value, what="result", limit=call.limit)
+        return succeeded(call, seconds, result, effects)
     except Invalid as error:
         return _report(call, Raised(JobError("Invalid", str(error), "result"), None, seconds))
 

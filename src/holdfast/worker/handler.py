@@ -36,6 +36,7 @@ class Handler(Struct):
     response_handler: Callable[..., Any] | None = None
     secrets: tuple[str, ...] = ()  # arguments that nobody is shown
     preference: Preference | None = None
+    payload_limit: int = payload.MAX_BYTES
 
     def runs_on(self, answered: bool = False) -> str:
         """Which runner calls it (or, `answered`, its response handler): loop, thread or process."""
@@ -46,7 +47,7 @@ class Handler(Struct):
 
     def begin(self, call: Claimed) -> Any:
         """Call what this attempt is for: the handler with its arguments, or the response handler with the answer (R3)."""
-        CALL.set(call)
+        self.prepare(call)
         if call.answer is None:
             return self.function(**self.signature.convert(call.payload))
         if self.response_handler is None:
@@ -54,6 +55,11 @@ class Handler(Struct):
         answer = decode_answer(call.answer)
         response = answer.error if answer.error else None if answer.result is None else decode_any(answer.result)
         return self.response_handler(call.job, response)
+
+    def prepare(self, call: Claimed) -> None:
+        """What the code of the attempt finds, whichever part of it comes first."""
+        call.limit = self.payload_limit
+        CALL.set(call)
 
 
 class Notes(Protocol):
@@ -131,7 +137,7 @@ class CurrentJob:
 
     @checkpoint.setter
     def checkpoint(self, value: Any) -> None:
-        text = payload.dump(value, what="checkpoint")
+        text = payload.dump(value, what="checkpoint", limit=self._call.limit)
         if self._call.notes is not None:
             self._call.notes.checkpoint(self._call, text)
         self._call.checkpoint = text

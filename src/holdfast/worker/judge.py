@@ -118,7 +118,11 @@ def decided_by(answer: Any, raised: Raised, handler: Handler, job: Job) -> Decid
     told = (raised.error, raised.traceback, raised.seconds)
     if isinstance(answer, Retry):
         try:
-            payload = None if answer.payload is None else handler.signature.check((), answer.payload)
+            payload = (
+                None
+                if answer.payload is None
+                else handler.signature.check((), answer.payload, limit=handler.payload_limit)
+            )
         except Invalid as error:
             return Decided(
                 *told, give_up=True, verdict=JobError("Invalid", f"the retry handler's payload: {error}", "payload")
