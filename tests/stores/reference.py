@@ -13,7 +13,6 @@ from msgspec import structs
 from holdfast.jobs import retry
 from holdfast.jobs.job import Answer, AttemptEnd, JobError, Outcome, Situation, State
 from holdfast.jobs.states import (
-    UNANSWERED,
     Aborted,
     Answered,
     Change,
@@ -27,6 +26,7 @@ from holdfast.jobs.states import (
     Succeeded,
     decide,
     timeout_ends,
+    unanswered,
 )
 
 ABORT_PATIENCE = 10
@@ -167,6 +167,7 @@ class Reference:
             worker=job.row.worker if held else None,
             answer=change.answer,
             deadline_time=change.deadline_time if last.situation is Situation.WAITING else None,
+            update_time=self.now,
         )
         job.outcome, job.error = last.outcome, last.error
         job.deadline, job.undecided, job.parked = change.deadline_time, change.undecided, False
@@ -206,10 +207,7 @@ class Reference:
     def end_overdue(self) -> None:
         for job in self.jobs:
             if job.row.deadline_time is not None and job.row.deadline_time <= self.now:
-                waited = (job.row.deadline_time - (job.row.start_time or self.now)).total_seconds()
-                self._carry_out(
-                    job, Raised(JobError(UNANSWERED, f"timeout: no answer within {waited:g} s of its start", "timeout"))
-                )
+                self._carry_out(job, Raised(unanswered(job.row)))
             elif (
                 job.deadline is not None
                 and job.row.situation is Situation.HELD

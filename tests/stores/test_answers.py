@@ -272,6 +272,28 @@ def test_a_wait_of_its_own_length_counts_from_the_return(
 
 
 @pytest.mark.claim("R4")
+@pytest.mark.parametrize(
+    ("wait", "options", "text"),
+    [
+        (Waited(0.25, 1.0, True), {}, "timeout: no answer within 1 s of its WAIT"),
+        (Waited(0.25, 1.0, True), {"timeout": 60.0, "timeout_named": True}, "timeout: no answer within 1 s of its WAIT"),
+        (Waited(0.25), {"timeout": 1.5, "timeout_named": True}, "timeout: no answer within 1.5 s of its start"),
+        (Waited(0.25), {}, "timeout: no answer within 86400 s of its WAIT"),
+    ],
+)
+def test_a_wait_that_times_out_says_the_limit_that_was_named(
+    store: Store, worker: WorkerByHand, clock: MovableClock, wait: Waited, options: dict[str, Any], text: str
+) -> None:
+    (job,) = store.add([NewJob("mail", "send", "{}", **options)])
+    call = worker.claim_one()
+    clock.advance(0.2556)
+    worker.tell(call, wait)
+    clock.advance(86_401)
+    store.end_overdue()
+    assert str(store.get(job.id).error) == text
+
+
+@pytest.mark.claim("R4")
 def test_a_wait_without_limit_never_ends_by_itself(store: Store, worker: WorkerByHand, clock: MovableClock) -> None:
     call = waiting(store, worker, wait=Waited(0.1, None, True))
     clock.advance(10 * 365 * 86_400)

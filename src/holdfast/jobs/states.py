@@ -125,6 +125,7 @@ class Row(Struct, frozen=True):
     deadline_time: datetime | None = None
     answer: Answer | None = None
     run: int | None = None
+    update_time: datetime | None = None
 
 
 class Rules(Struct, frozen=True):
@@ -383,6 +384,16 @@ def wait_ends(row: Row, happening: Waited, now: datetime) -> datetime | None:
     if row.timeout_named:
         return None if row.timeout is None else _after(row.start_time or now, row.timeout)
     return _after(now, LONGEST_WAIT)
+
+
+def unanswered(row: Row) -> JobError:
+    """The error of a wait that is over, with the limit as it was named; nothing changes a row while it waits (R4)."""
+    assert row.deadline_time is not None
+    if row.timeout_named and row.timeout is not None and row.deadline_time == timeout_ends(row, row.deadline_time):
+        limit, since = row.timeout, "its start"
+    else:
+        limit, since = (row.deadline_time - (row.update_time or row.deadline_time)).total_seconds(), "its WAIT"
+    return JobError(UNANSWERED, f"timeout: no answer within {limit:g} s of {since}", "timeout")
 
 
 def _answer(row: Row, answer: Answer, rules: Rules, now: datetime, luck: float, seconds: float | None = None) -> Change:

@@ -127,6 +127,7 @@ class Changing(Breaking):
             deadline_time=self.moment(row["deadline_time"]),
             answer=None if row["answer"] is None else decode_answer(row["answer"]),
             run=row["run"],
+            update_time=self.moment(row["update_time"]),
         )
 
     def _owns(self, report: Report, row: Row) -> bool:

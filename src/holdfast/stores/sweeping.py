@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 
 from holdfast.jobs.job import JobError, Situation, State
 from holdfast.jobs.states import (
-    UNANSWERED,
     Aborted,
     Expired,
     HandedBack,
@@ -14,6 +13,7 @@ from holdfast.jobs.states import (
     Raised,
     Row,
     timeout_ends,
+    unanswered,
 )
 from holdfast.stores.breaking import FULL, MARK
 from holdfast.stores.contract import (
@@ -101,10 +101,7 @@ class Sweeping(Looping):
 
     def _timed_out(self, row: Row) -> Report:
         if row.situation is Situation.WAITING:
-            waited = (
-                (row.deadline_time - (row.start_time or row.deadline_time)).total_seconds() if row.deadline_time else 0
-            )
-            error = JobError(UNANSWERED, f"timeout: no answer within {waited:g} s of its start", "timeout")
+            error = unanswered(row)
         else:
             error = JobError("Timeout", f"timeout: not finished after {row.timeout:g} s", "timeout")
         return Report(row.id, Raised(error), attempt=row.attempt)
