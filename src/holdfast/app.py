@@ -32,7 +32,7 @@ from holdfast.jobs import retry as retries_
 from holdfast.jobs.breaker import Breaker
 from holdfast.jobs.holds import Hold
 from holdfast.jobs.job import LONGEST_MESSAGE, Answer, Attempt, Job, JobError, LogLine, Move, State
-from holdfast.jobs.names import check_job_type, check_name, check_table
+from holdfast.jobs.names import check_actor, check_job_type, check_name, check_table, check_text
 from holdfast.jobs.numbers import LARGEST_ID, is_finite, is_whole
 from holdfast.jobs.placement import DutyRule, check_duty, check_labels, check_rule
 from holdfast.jobs.reasons import Explanation
@@ -643,7 +643,7 @@ class App:
 
     def abort(self, job_id: int, *, actor: str = "app") -> Job:
         """End a job: at once if nobody runs it, else its worker is asked to. The job as it then is (J10)."""
-        return self.store.abort(_job_id(job_id), actor)
+        return self.store.abort(_job_id(job_id), check_actor(actor))
 
     def retry(self, job_id: int, *, actor: str = "app") -> Job:
         """A new job with the type, key and payload of a final one; final itself never changes (J11)."""
@@ -672,7 +672,7 @@ class App:
             on_duplicate="raise",
             **{name: getattr(old, name) for name in names},
         )
-        return self.store.retry(new, actor)
+        return self.store.retry(new, check_actor(actor))
 
     def complete(
         self,
@@ -685,7 +685,7 @@ class App:
     ) -> Job:
         """Answer a job that waits, by type and key or by id: it succeeds, or its response handler decides (R3)."""
         text = None if result is None else payloads.dump(result, what="result", limit=self.payload_limit)
-        return self.store.answer(_answered(job_type, job_key, job_id), Answer(text), actor)
+        return self.store.answer(_answered(job_type, job_key, job_id), Answer(text), check_actor(actor))
 
     def fail(
         self,
@@ -702,7 +702,9 @@ class App:
         if isinstance(error, BaseException):
             told = structs.replace(told, type=type(error).__qualname__)
         told = structs.replace(told, message=payloads.storable(told.message[:LONGEST_MESSAGE]))
-        return self.store.answer(_answered(job_type, job_key, job_id), Answer(error=told, retry=retry), actor)
+        return self.store.answer(
+            _answered(job_type, job_key, job_id), Answer(error=told, retry=retry), check_actor(actor)
+        )
 
     def workers(self) -> Sequence[WorkerRow]:
         """The live workers of the instance."""
@@ -726,11 +728,11 @@ class App:
 
         `host` and `version` (Holdfast's) may hold `*` and `?`. Without any of the three it is for all workers.
         """
-        return self.store.switch_duty(check_rule(DutyRule(duty, bool(on), label, host, version)), actor)
+        return self.store.switch_duty(check_rule(DutyRule(duty, bool(on), label, host, version)), check_actor(actor))
 
     def drop_duty_rule(self, rule: int, *, actor: str = "app") -> None:
         """Take a switch back; what it fitted goes by the next newest, or by its own settings."""
-        self.store.drop_duty_rule(rule, actor)
+        self.store.drop_duty_rule(rule, check_actor(actor))
 
     def breakers(self) -> Sequence[Breaker]:
         """The breaker and the retry budget of each job type with `Adaptive` retry (R6)."""
@@ -738,33 +740,33 @@ class App:
 
     def reset_breaker(self, job_type: str, *, actor: str = "app") -> Breaker:
         """Close the breaker of a job type and forget its failures and its budget; `NotFound` if it has none."""
-        return self.store.reset_breaker(check_job_type(job_type), actor)
+        return self.store.reset_breaker(check_job_type(job_type), check_actor(actor))
 
     def pause(self, queue: str, *, actor: str = "app") -> None:
         """No job of the queue starts until it is resumed; what runs goes on."""
-        self.store.pause(check_name(queue, "Queue"), True, actor)
+        self.store.pause(check_name(queue, "Queue"), True, check_actor(actor))
 
     def resume(self, queue: str, *, actor: str = "app") -> None:
         """Let a paused queue go on."""
-        self.store.pause(check_name(queue, "Queue"), False, actor)
+        self.store.pause(check_name(queue, "Queue"), False, check_actor(actor))
 
     def limit(self, queue: str, limit: float | None, *, actor: str = "app") -> None:
         """An operator's throttle_limit, which wins over the declared one until it is taken back with None (Q2)."""
         what = f"queue {queue!r}: throttle_limit"
-        self.store.limit(check_name(queue, "Queue"), None if limit is None else number(limit, what), actor)
+        self.store.limit(check_name(queue, "Queue"), None if limit is None else number(limit, what), check_actor(actor))
 
     def hold(self, level: str, *, workflow: str | None = None, trigger: str | None = None, actor: str = "app") -> Hold:
         """Keep tasks from starting (`pick`), tasks from being made (`create`) or runs from being submitted (`submit`).
 
         Of one run, of all of a workflow, or of everything; what runs goes on (F17).
         """
-        return self.store.hold(holds.check(level, workflow, trigger), workflow, trigger, actor)
+        return self.store.hold(holds.check(level, workflow, trigger), workflow, trigger, check_actor(actor))
 
     def release(
         self, level: str, *, workflow: str | None = None, trigger: str | None = None, actor: str = "app"
     ) -> None:
         """Take back what `hold` did with the same arguments; `NotFound` if it was not held."""
-        self.store.release(holds.check(level, workflow, trigger), workflow, trigger, actor)
+        self.store.release(holds.check(level, workflow, trigger), workflow, trigger, check_actor(actor))
 
     def holds(self) -> Sequence[Hold]:
         """What is held, by whom, the oldest first."""
@@ -800,19 +802,19 @@ class App:
         made = self._make_schedule(name, job_type, timing, payload, const, given)
         sample = schedules.made(made, 1, EPOCH)
         self._named(queue, job_type, sample.payload, sample.options)
-        return self.store.set_schedule(made, actor)
+        return self.store.set_schedule(made, check_actor(actor))
 
     def reset_schedule(self, schedule: str, *, actor: str = "app") -> ScheduleRow:
         """Take back what an operator changed or removed: the schedule is again as the code declares it."""
-        return self.store.reset_schedule(schedule, actor)
+        return self.store.reset_schedule(schedule, check_actor(actor))
 
     def remove_schedule(self, schedule: str, *, actor: str = "app") -> None:
         """It fires no more; one that the code declares stays removed until it is reset or added."""
-        self.store.remove_schedule(schedule, actor)
+        self.store.remove_schedule(schedule, check_actor(actor))
 
     def fire_schedule(self, schedule: str, *, actor: str = "app") -> Job:
         """Fire it now, apart from its times; the job that this made, or the living one with its key."""
-        return self.store.fire_schedule(schedule, actor)
+        return self.store.fire_schedule(schedule, check_actor(actor))
 
     # Routines
 
@@ -822,15 +824,15 @@ class App:
 
     def pause_routine(self, routine: str, *, actor: str = "app") -> RoutineRow:
         """No turn of it begins until it is resumed, on any machine and over restarts; those that run end."""
-        return self.store.pause_routine(routine, True, actor)
+        return self.store.pause_routine(routine, True, check_actor(actor))
 
     def resume_routine(self, routine: str, *, actor: str = "app") -> RoutineRow:
         """Let a paused or removed routine go on; a paused one goes on from its checkpoints."""
-        return self.store.pause_routine(routine, False, actor)
+        return self.store.pause_routine(routine, False, check_actor(actor))
 
     def remove_routine(self, routine: str, *, actor: str = "app") -> None:
         """End a routine and forget its checkpoints. It stays removed, though code declares it, until it is resumed."""
-        self.store.remove_routine(routine, actor)
+        self.store.remove_routine(routine, check_actor(actor))
 
     # Working
 
@@ -898,6 +900,7 @@ class App:
             raise Invalid(f"worker: concurrency={concurrency!r}; give a whole number, 1 or more.")
         for queue in values.get("queues", ()):
             check_name(queue, "Queue")
+        check_text(values.get("name", ""), "worker: name")
         values["labels"] = check_labels(values.get("labels", ()), "worker: labels")
         for duty in values.get("duties", ()):
             check_duty(duty)

@@ -17,6 +17,7 @@ from holdfast.jobs import payload as payloads
 from holdfast.jobs import retry as retries_
 from holdfast.jobs.holds import Level
 from holdfast.jobs.job import Job
+from holdfast.jobs.names import check_actor
 from holdfast.jobs.outcome import Failed, Snooze, Wait
 from holdfast.jobs.placement import PREFER_FOR, check_labels
 from holdfast.jobs.states import TASK_STATE
@@ -234,7 +235,7 @@ def submission(
         step_params=asked,
         ignore=ignored,
         priority=definition.priority if priority is None else number(priority, "priority"),
-        actor=actor,
+        actor=check_actor(actor),
     )
 
 
@@ -504,19 +505,19 @@ class Run:
 
     def retry(self, *, actor: str = "app") -> "Run":
         """Run what erred again (F16); `Conflict` unless it ended in `ERROR`."""
-        return Run(self._app, self._app.store.retry_run(self.id, actor))
+        return Run(self._app, self._app.store.retry_run(self.id, check_actor(actor)))
 
     def abort(self, *, actor: str = "app") -> "Run":
         """End everything of it that is not done (F16)."""
-        return Run(self._app, self._app.store.abort_run(self.id, actor))
+        return Run(self._app, self._app.store.abort_run(self.id, check_actor(actor)))
 
     def archive(self, *, actor: str = "app") -> "Run":
         """Move it to the archive now, with its jobs (F18); `Conflict` unless it is done."""
-        return Run(self._app, self._app.store.archive_run(self.id, actor))
+        return Run(self._app, self._app.store.archive_run(self.id, check_actor(actor)))
 
     def delete(self, *, actor: str = "app") -> None:
         """Forget it; its trigger stays used. `Conflict` unless it is done."""
-        self._app.store.delete_run(self.id, actor)
+        self._app.store.delete_run(self.id, check_actor(actor))
 
     def __repr__(self) -> str:
         return f"Run({self.name}/{self.trigger}: {self.state}, {self.progress:.0%})"

@@ -40,6 +40,7 @@ from holdfast.builds.statuses import message
 from holdfast.builds.webhooks import Delivery
 from holdfast.config import FILE_NAME
 from holdfast.errors import NotFound
+from holdfast.jobs.names import check_actor
 from holdfast.jobs.outcome import Retry
 from holdfast.jobs.retry import Exponential
 from holdfast.stores.contract import BuildFilter, EndedBuild, NewBuild, Received, Store
@@ -176,7 +177,7 @@ class Projects:
             supersedes=project.supersede,
             timeout=project.timeout,
             tells=project.status is not None,
-            actor=actor,
+            actor=check_actor(actor),
         )
         received = self._left(self.app.store.receive_build(new))
         if received.how != "reported":
@@ -253,14 +254,14 @@ class Projects:
 
     def abort(self, build: int, *, actor: str = "app") -> Build:
         """End a build that is active."""
-        job = self.app.store.abort_build(build, actor)
+        job = self.app.store.abort_build(build, check_actor(actor))
         if job.final and self.hold_folder():
             self._write_ends(self.app.store)
         return self.look(build)
 
     def retry(self, build: int, *, actor: str = "app") -> Build:
         """Build a completed build again, from the beginning (B3)."""
-        return self._left(self.app.store.retry_build(build, actor)).build
+        return self._left(self.app.store.retry_build(build, check_actor(actor))).build
 
     # Building
 

@@ -1,12 +1,14 @@
 """The seed's two tables, cell by cell and event by event: in the database, in the folder, in ACTIVE and in CACHED."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from holdfast import App, Conflict, NotFound
+from holdfast import App, Conflict, Invalid, NotFound
 from holdfast.builds.build import MOVES, STANDINGS, BuildState, Happening
+from holdfast.builds.forges import Wanted
 from holdfast.projects import Projects
 from holdfast.worker import builder
 from tests.builds.making import Repository
@@ -321,3 +323,15 @@ def test_builds_that_nobody_looks_into_are_removed_with_their_folders(
     here.projects.sweep(here.app.store, everything=True)
     assert not folder.exists()
     assert here.projects.builds() == []
+
+
+@pytest.mark.parametrize("actor", ["a\0da", "a\ud800da"])
+def test_whoever_acts_is_a_text_that_every_database_takes(yard: Yards, repository: Repository, actor: str) -> None:
+    here = yard()
+    commit = repository.commit(QUICK)
+    build = here.ask(commit).build
+    ask = partial(here.projects.ask, here.demo, Wanted(commit=commit, ref="refs/heads/main"))
+    for act in (partial(here.projects.abort, build.id), partial(here.projects.retry, build.id), ask):
+        with pytest.raises(Invalid, match=r"actor=.*without NUL"):
+            act(actor=actor)
+    here.stands(build.id, BuildState.RECEIVED)

@@ -128,6 +128,8 @@ def test_a_url_without_a_password_is_shown_as_it_is() -> None:
 def test_who_acts_is_told_even_where_the_user_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("getpass.getuser", lambda: "ann")
     assert actor() == "cli:ann"
+    monkeypatch.setattr("getpass.getuser", lambda: "j\udcf6rg")  # from an environment that is not UTF-8
+    assert actor() == "cli:j\\udcf6rg"
 
     def nameless() -> str:
         raise KeyError("uid not found")

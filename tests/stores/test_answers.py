@@ -276,7 +276,11 @@ def test_a_wait_of_its_own_length_counts_from_the_return(
     ("wait", "options", "text"),
     [
         (Waited(0.25, 1.0, True), {}, "timeout: no answer within 1 s of its WAIT"),
-        (Waited(0.25, 1.0, True), {"timeout": 60.0, "timeout_named": True}, "timeout: no answer within 1 s of its WAIT"),
+        (
+            Waited(0.25, 1.0, True),
+            {"timeout": 60.0, "timeout_named": True},
+            "timeout: no answer within 1 s of its WAIT",
+        ),
         (Waited(0.25), {"timeout": 1.5, "timeout_named": True}, "timeout: no answer within 1.5 s of its start"),
         (Waited(0.25), {}, "timeout: no answer within 86400 s of its WAIT"),
     ],

@@ -1,5 +1,6 @@
 """Mistakes of callers and broken surroundings: one paragraph each, with what to do."""
 
+import inspect
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +319,12 @@ def test_other_words_of_an_app_are_checked(app: Make, send: Any) -> None:
         (lambda: app(payload_limit=0), ["payload_limit=0", "1 or more"]),
         (lambda: holdfast.rate(10**400, per=1), ["count=1000", "finite"]),
         (lambda: own.worker(speed=5), ["unknown setting 'speed'", "concurrency"]),
+        (lambda: own.worker(name="a\0b"), ["name='a\\x00b'", "without NUL"]),
+        (lambda: own.worker(name="a\ud800b"), ["name=", "half of a surrogate pair"]),
+        (lambda: own.worker(labels=["gpu", "a\0b"]), ["labels='a\\x00b'", "without NUL"]),
+        (lambda: own.worker(labels="a\ud800b"), ["labels=", "half of a surrogate pair"]),
+        (lambda: own.switch_duty("run", True, label="a\0b"), ["label='a\\x00b'", "without NUL"]),
+        (lambda: own.queue("mail").job(labels=["a\0b"])(len), ["labels=", "without NUL"]),
         (lambda: own.worker(concurrency=0), ["concurrency=0"]),
         (lambda: own.worker(concurrency=True), ["concurrency=True"]),
         (lambda: Retry(delay=1, at=MovableClock().now()), ["delay or at, not both"]),
@@ -333,6 +341,39 @@ def test_other_words_of_an_app_are_checked(app: Make, send: Any) -> None:
     ]:
         with told(Invalid, *words):
             wrong()
+
+
+@pytest.mark.parametrize("text", ["a\0b", "a\ud800b", 5])
+def test_whoever_acts_is_a_text_that_every_database_takes(app: Make, text: Any) -> None:
+    own = app()
+    report = own.workflow("report")
+    report.step(lambda task: None, name="gather")
+    run = report.submit("yesterday")
+    send = own.queue("mail").job(lambda: None, name="send")
+    ended, living = send.enqueue(), send.enqueue()
+    own.abort(ended.id)
+    verbs: dict[str, tuple[Any, ...]] = {
+        "abort": (living.id,),
+        "retry": (ended.id,),
+        **dict.fromkeys(("complete", "fail"), ("send", "k")),
+        **dict.fromkeys(("pause", "resume"), ("mail",)),
+        **dict.fromkeys(("hold", "release"), ("pick",)),
+        **dict.fromkeys(("reset_schedule", "remove_schedule", "fire_schedule"), ("nightly",)),
+        **dict.fromkeys(("pause_routine", "resume_routine", "remove_routine"), ("poll",)),
+        "limit": ("mail", 5),
+        "switch_duty": ("run", True),
+        "drop_duty_rule": (1,),
+        "reset_breaker": ("send",),
+    }
+    public = [name for name in dir(App) if not name.startswith("_") and callable(getattr(App, name))]
+    known = {name for name in public if "actor" in inspect.signature(getattr(App, name)).parameters}
+    assert known == {*verbs, "add_schedule"}
+    acts = [partial(getattr(own, name), *given) for name, given in verbs.items()]
+    acts += [partial(own.add_schedule, "nightly", "mail", "send", every=60), partial(own.submit, "report", "today")]
+    for act in (*acts, partial(report.submit, "today"), run.abort, run.retry, run.archive, run.delete):
+        with told(Invalid, "actor=", "without NUL"):
+            act(actor=text)
+    assert (living.refresh().state, len(own.find(job_type="send"))) == ("initial", 2)
 
 
 def test_the_environment_is_checked_too(app: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from holdfast.app import App
 from holdfast.clock import Clock
 from holdfast.config import Settings, without_password
 from holdfast.errors import Invalid, NotFound
+from holdfast.jobs.payload import storable
 from holdfast.stores.contract import Store
 from holdfast.stores.open import open_store, resolve
 
@@ -70,7 +71,7 @@ def open_as_is(settings: Settings, name: str) -> Store:
 def actor() -> str:
     """Who acts, for the history of a job."""
     try:
-        return f"cli:{getpass.getuser()}"
+        return storable(f"cli:{getpass.getuser()}")
     except (KeyError, OSError):  # a container's user may have no name
         return f"cli:{os.getuid()}"
 

@@ -3,6 +3,7 @@
 import re
 
 from holdfast.errors import Invalid
+from holdfast.jobs.payload import storable
 
 INSTANCE_OR_QUEUE = re.compile(r"[a-z]+(_[a-z]+)*")
 JOB_TYPE = re.compile(r"[A-Za-z0-9_.-]+")
@@ -43,6 +44,17 @@ def check_job_key(key: object) -> str | None:
             "job_key holds half of a surrogate pair, which cannot be stored. Give it as proper text."
         ) from None
     return key
+
+
+def check_actor(actor: object) -> str:
+    return check_text(actor, "actor")
+
+
+def check_text(text: object, what: str) -> str:
+    """What is stored as it is given: every database must take it, also the one that the instance moves to."""
+    if not isinstance(text, str) or storable(text) != text:
+        raise Invalid(f"{what}={text!r:.60}: give a text without NUL and without half of a surrogate pair.")
+    return text
 
 
 def check_token_name(name: str) -> str:

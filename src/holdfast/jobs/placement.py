@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.errors import Invalid
+from holdfast.jobs.names import check_text
 from holdfast.jobs.retry import LONGEST
 
 DUTIES = ("run", "sweep", "schedule", "serve")
@@ -114,6 +115,7 @@ def check_rule(rule: DutyRule) -> DutyRule:
         value = getattr(rule, name)
         if value is not None and (not isinstance(value, str) or not value.strip()):
             raise Invalid(f"A rule about duties: {name}={value!r}; give a text that is not empty, or leave it out.")
+        check_text(value or "", f"A rule about duties: {name}")
     return rule
 
 
@@ -130,4 +132,5 @@ def check_labels(labels: Any, what: str) -> tuple[str, ...]:
     for label in found:
         if not isinstance(label, str) or not label.strip():
             raise Invalid(f"{what}={labels!r}; give a list of labels that are not empty.")
+        check_text(label, what)
     return found
