@@ -81,6 +81,19 @@ class OpenTransaction:
         self.connection: Any = None
         self.one_at_a_time = threading.Lock()
         self.over = False
+        self.pid = os.getpid()
+
+    @property
+    def ours(self) -> bool:
+        """False in a process that was forked inside: to whatever is said on the connection there, our parent listens."""
+        return self.pid == os.getpid()
+
+    def refuse_copy(self) -> None:
+        if not self.ours:
+            raise Invalid(
+                "This process was forked inside app.transaction(), which is its parent's: nothing done here can be part of it. "
+                "Enqueue in the parent, or fork before the transaction begins."
+            )
 
 
 class App:
@@ -135,6 +148,7 @@ class App:
         self._lock = threading.RLock()
         self._store: Store | None = None
         self._pid = 0
+        self._abandoned: list[Store] = []  # of transactions that are our parent's; to drop one would close it
         self._registered = False
         self._transaction: contextvars.ContextVar[OpenTransaction | None] = contextvars.ContextVar(
             "holdfast_transaction", default=None
@@ -371,8 +385,7 @@ class App:
 
     def store_run(self, wanted: Submission) -> RunRow:
         """Of a transaction only enqueues are part: a run would stay although the rest is rolled back."""
-        opened = self._transaction.get()
-        if opened is not None and not opened.over:
+        if self._opened() is not None:
             raise Invalid(
                 f"Run `{wanted.trigger}` of workflow `{wanted.definition.name}` cannot be submitted inside app.transaction(), of "
                 "which only enqueues are part. Submit it afterwards, or enqueue a job that submits it."
@@ -473,8 +486,7 @@ class App:
     @contextmanager
     def transaction(self) -> Iterator[Any]:
         """Enqueues of this thread or task inside commit or roll back together."""
-        current = self._transaction.get()
-        if current is not None and not current.over:
+        if self._opened() is not None:
             raise Invalid("app.transaction() is already open here; transactions do not nest.")
         store = self.store.another(self.patience)
         opened = OpenTransaction(store)
@@ -484,11 +496,23 @@ class App:
                 token = self._transaction.set(opened)
                 try:
                     yield connection
+                    opened.refuse_copy()
                 finally:
                     opened.over = True  # a task begun inside keeps its copy of the context
                     self._transaction.reset(token)
+                    if not opened.ours:
+                        store.abandon()
+                        self._abandoned.append(store)
         finally:
             store.close()
+
+    def _opened(self) -> OpenTransaction | None:
+        """The transaction that is open here."""
+        opened = self._transaction.get()
+        if opened is None or opened.over:
+            return None
+        opened.refuse_copy()
+        return opened
 
     # Enqueueing
 
@@ -539,8 +563,8 @@ class App:
                 raise NotFound(
                     f"There is no queue `{queue}` in instance `{self.name}`: neither declared nor stored. Declare it with app.queue({queue!r})."
                 )
-            opened = self._transaction.get()
-            if opened is not None and not opened.over:  # another connection would wait for this one
+            opened = self._opened()
+            if opened is not None:  # another connection would wait for this one
                 with opened.one_at_a_time:
                     return opened.store.add_type(job_type, queue)
             row = self._stored[job_type] = store.add_type(job_type, queue)
@@ -561,8 +585,8 @@ class App:
             return self._add([structs.replace(new, trace=context) for new in jobs], connection)
 
     def _add(self, jobs: Sequence[NewJob], connection: Any) -> Sequence[Job]:
-        opened = self._transaction.get()
-        if opened is not None and not opened.over:
+        opened = self._opened()
+        if opened is not None:
             with opened.one_at_a_time:
                 return opened.store.add(jobs, connection if connection is not None else opened.connection)
         return self.store.add(jobs, connection)

@@ -1,6 +1,7 @@
 """Q6: many jobs or none, and all of it inside the caller's own transaction if they want."""
 
 import asyncio
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -195,6 +196,48 @@ def test_transactions_belong_to_their_thread_and_do_not_nest(app: Make, url: str
 
 
 @pytest.mark.timeout(20)
+@pytest.mark.parametrize("act", ["enqueue", "enqueue of a new type", "submit", "transaction", "nothing", "raise"])
+def test_a_process_that_is_forked_inside_has_no_part_in_the_transaction_and_does_not_end_it(
+    app: Make, act: str
+) -> None:
+    holdfast = app()
+    send = declared(holdfast)
+    flow = holdfast.workflow("flow")
+    flow.step(lambda task: None, name="first")
+    acts: dict[str, Callable[[], object]] = {
+        "enqueue": lambda: send.enqueue("child"),
+        "enqueue of a new type": lambda: holdfast.enqueue("mail", "new"),
+        "submit": lambda: flow.submit("child"),
+        "transaction": lambda: holdfast.transaction().__enter__(),
+        "nothing": lambda: None,
+        "raise": lambda: 1 / 0,
+    }
+    send.enqueue("before")
+    parent, (hears, says) = os.getpid(), os.pipe()
+    try:
+        with holdfast.transaction():
+            send.enqueue("parent")
+            child = os.fork()
+            if child == 0:
+                acts[act]()
+            else:
+                os.waitpid(child, 0)
+                send.enqueue("parent again")
+    except BaseException as error:
+        if os.getpid() == parent:
+            raise
+        os.write(says, f"{type(error).__name__}: {error}".encode())
+    finally:
+        if os.getpid() != parent:
+            os._exit(0)
+    os.close(says)
+    with open(hears) as heard:
+        told = heard.read()
+    assert ("ZeroDivisionError" if act == "raise" else "Invalid: This process was forked inside") in told
+    assert [job.payload["to"] for job in holdfast.find()] == ["parent again", "parent", "before"]
+    assert holdfast.workflow_runs() == []
+
+
 def test_a_task_on_the_event_loop_enqueues_in_its_transaction(app: Make) -> None:
     holdfast = app()
     send = declared(holdfast)

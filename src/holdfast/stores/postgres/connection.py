@@ -262,6 +262,10 @@ class Connection:
             self._database.close()
             self._database = self._wire = None
 
+    def abandon(self) -> None:
+        """In a forked process: not closed, which would tell the server. psycopg lets go of a parent's without a word."""
+        self._database = self._wire = None
+
     def close(self) -> None:
         """For good; does not wait for a thread that is connecting."""
         self._closed = True

@@ -91,6 +91,10 @@ class PostgresInstance(SqlStore):
     def close(self) -> None:
         self.connection.close()
 
+    def abandon(self) -> None:
+        """In a process that was forked: what is open on the connection is the parent's, and ends there."""
+        self.connection.abandon()
+
     # The instance
 
     def migrations(self) -> Migrations:

@@ -258,6 +258,10 @@ class Connection:
         """apsw's error as a sentence with a cure."""
         return Unavailable(f"SQLite file {self.path}: {explained(error, self.path)}")
 
+    def abandon(self) -> None:
+        """In a forked process: neither rolled back nor closed, for SQLite would do that to the file of both."""
+        self._parents, self.database, self._hushed = self.database, apsw.Connection(":memory:"), None
+
     def close(self) -> None:
         """For good; a thread that waits for a stranger's lock gives up."""
         self._closing = True

@@ -86,6 +86,11 @@ class SqliteStore(SqlStore):
         if self._owned:
             self.connection.close()
 
+    def abandon(self) -> None:
+        """In a process that was forked: what is open on the connection is the parent's, and ends there."""
+        if self._owned:
+            self.connection.abandon()
+
     # The instance
 
     def migrations(self) -> Migrations:
