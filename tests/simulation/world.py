@@ -28,6 +28,7 @@ from holdfast.stores.contract import (
     NewJob,
     QueueDeclared,
     Report,
+    Store,
     Submission,
     Turn,
     TypeRow,
@@ -145,11 +146,14 @@ class VirtualWorker:
         self.id = 0
         self.join()
         self.sweeper = Sweeper(
-            self.store, SETTINGS, world.clock, lambda: self.id, lambda: 0, list, self.types, lambda: None
+            self.store, SETTINGS, world.clock, lambda: self.id, lambda: 0, self.see_undecided, lambda: None
         )
 
     def __str__(self) -> str:
         return f"worker {self.number}"
+
+    def see_undecided(self, store: Store) -> None:
+        store.undecided(self.types)
 
     def join(self) -> None:
         name = f"worker-{self.number}"

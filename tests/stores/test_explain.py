@@ -164,7 +164,7 @@ class TestTime:
 
         assert asked.reason == alone.reason == Reason.RETRY_HANDLER
         assert f"worker {worker.id} ({'hand'}" in asked.text
-        assert "will be asked" in asked.text
+        assert "will be asked if its code has it" in asked.text
         assert "no live worker has it" in alone.text
         store.report([Report(job.id, Decided(error(), retry_delay=5.0), 1, "send")])
         assert why(store, job).reason == Reason.RETRY_DELAY

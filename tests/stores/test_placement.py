@@ -40,7 +40,7 @@ def coming(store: Store, how: str) -> Callable[[], WorkerByHand]:
 
 
 def sweeping(store: Store, clock: MovableClock) -> Sweeper:
-    return Sweeper(store.another(), WorkerSettings(), clock, lambda: 0, lambda: 0, list, (), lambda: None)
+    return Sweeper(store.another(), WorkerSettings(), clock, lambda: 0, lambda: 0, lambda _: None, lambda: None)
 
 
 @pytest.fixture(params=["open", "throttled"])

@@ -155,6 +155,8 @@ def test_an_error_waits_for_its_retry_handler_where_this_process_has_none(store:
     assert (store.get(job.id).state, store.get(job.id).failures) == (State.ERROR, 1)
     assert store.undecided(["send"]) == [job.id]
     assert store.undecided(["print"]) == store.undecided([]) == []
+    declare(store)  # by code that has none: whoever looks finds it
+    assert store.undecided(["send"]) == store.undecided([]) == [job.id]
 
 
 @pytest.mark.claim("R5")

@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -316,3 +317,77 @@ def test_a_wait_that_nobody_answers_is_left_to_the_policy_only_where_retries_are
         clock.advance(400)
     assert (job.refresh().state, job.refresh().attempt) == ("final", attempts)
     assert (job.refresh().error.kind, job.refresh().error.type) == ("timeout", "Unanswered")
+
+
+@pytest.fixture
+def programs(url: str, instance: str) -> Iterator[tuple[Callable[..., App], MovableClock]]:
+    """Programs that declare `send`, which fails, each with a retry handler or without. The last one made is registered."""
+    clock = MovableClock()
+    with ExitStack() as stack:
+
+        def make(answer: Any = None, **options: Any) -> App:
+            app = stack.enter_context(App(url, name=instance, clock=clock))
+            send: Any = app.queue("work").job(lambda: raise_(ValueError("broke")), name="send", **options)
+            if answer is not None:
+                send.retry_handler(lambda job, error: answer)
+            app.store.pulse()
+            return app
+
+        yield make, clock
+
+
+@pytest.mark.claim("R5", "E1")
+def test_an_error_stays_until_a_process_comes_that_has_the_retry_handler(
+    programs: tuple[Callable[..., App], MovableClock],
+) -> None:
+    make, clock = programs
+    old, new = make(), make(Retry(delay=60))
+    job = old.enqueue("work", "send")
+
+    for _ in range(3):
+        old.run_until_idle()
+        clock.advance(3600)
+
+    found = job.refresh()
+    assert (found.state, found.attempt, str(found.error)) == ("error", 1, "broke")
+    assert job.explain().reason == "retry_handler"
+    new.run_until_idle()
+    assert (job.refresh().state, job.explain().reason) == ("error", "retry_delay")
+    clock.advance(60)
+    assert old.run_until_idle() == 1
+
+
+@pytest.mark.claim("R5")
+@pytest.mark.parametrize("retries", [0, 1])
+def test_the_policy_decides_errors_whose_retry_handler_the_code_has_no_more(
+    programs: tuple[Callable[..., App], MovableClock], retries: int
+) -> None:
+    make, clock = programs
+    old, _ = make(retry=Fixed(11)), make(GIVE_UP, retry=Fixed(11))
+    job = old.enqueue("work", "send", retries=retries)
+    old.run_until_idle()
+    assert job.explain().reason == "retry_handler"
+
+    newest = make(retry=Fixed(11))
+    newest.run_until_idle()
+
+    found = job.refresh()
+    assert (found.state, str(found.error), found.failures) == ("error" if retries else "final", "broke", 1)
+    assert not retries or found.scheduled_run_time == clock.now() + timedelta(seconds=11)
+
+
+@pytest.mark.claim("R5")
+def test_a_worker_without_the_retry_handler_leaves_errors_to_one_that_has_it(url: str, instance: str) -> None:
+    settings: Any = {"name": instance, "heartbeat": 0.2, "lost_after": 5}
+    with App(url, **settings) as old, App(url, **settings) as new:
+        _, send = (app.queue("work").job(lambda: raise_(ValueError("broke")), name="send") for app in (old, new))
+        send.retry_handler(lambda job, error: GIVE_UP if job.attempt > 1 else Retry(delay=0))
+        old.store.pulse()
+        jobs = send.enqueue_many([{}] * 10)
+        with old.worker():
+            until(lambda: all(job.refresh().failures for job in jobs), 20)
+            with new.worker():
+                until(lambda: all(job.refresh().final for job in jobs), 20)
+        ended = [job.refresh() for job in jobs]
+
+    assert {(job.attempt, str(job.error)) for job in ended} == {(2, "broke")}

@@ -32,7 +32,8 @@ def retry_handler(facts: Facts) -> Finding | None:
     if facts.place is not Place.UNDECIDED:
         return None
     having = [worker for worker in facts.workers if facts.job.job_type in worker.types]
-    who = f"{these_workers(having)} will be asked" if having else "no live worker has it"
+    whose = _verb(having, "its", "their")
+    who = f"{these_workers(having)} will be asked if {whose} code has it" if having else "no live worker has it"
     return Finding(
         Reason.RETRY_HANDLER,
         None,

@@ -144,7 +144,7 @@ class Playing:
         expires = fleet.recorded or any(plan.expires_after for plan in fleet.types.values())
         self._sweep_every = SWEEP_EXPIRED_EVERY if expires else SWEEP_EVERY
         self._telling: list[VirtualWorker] = []
-        self.sweeper = self._sweeper(tuple(rows))
+        self.sweeper = self._sweeper()
 
     def _least_factor(self, queue: str) -> float:
         """What must be free for any job of the queue to start, where nothing but a limit holds them back; else 0."""
@@ -154,12 +154,12 @@ class Playing:
         plans = self.fleet.types.values()
         return min((each.template.throttle_factor for each in plans if each.row.queue == queue), default=0.0)
 
-    def _sweeper(self, types: tuple[str, ...]) -> Sweeper:
+    def _sweeper(self) -> Sweeper:
         """It is nobody's own: a vigil goes on when the worker that kept it dies, for the others keep it too."""
         settings = WorkerSettings(
             lost_after=self.fleet.lost_after, archive_after=KEPT, archive_keep=KEPT, forgotten_after=NEVER
         )
-        return Sweeper(self.store, settings, self.clock, lambda: 0, lambda: 0, lambda ids: None, types, lambda: None)
+        return Sweeper(self.store, settings, self.clock, lambda: 0, lambda: 0, lambda _: None, lambda: None)
 
     # Time
 

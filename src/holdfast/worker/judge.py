@@ -14,7 +14,7 @@ from holdfast.jobs.job import Job, JobError, State
 from holdfast.jobs.outcome import GiveUp, Retry
 from holdfast.jobs.secrets import values_of
 from holdfast.jobs.states import NEVER_RETRIED, STATUS, Decided, Raised
-from holdfast.stores.contract import Report
+from holdfast.stores.contract import Report, Store
 from holdfast.worker.attempt import message_of
 from holdfast.worker.handler import Handler
 
@@ -47,7 +47,10 @@ class Judge:
             or happening.error.kind in NEVER_RETRIED
         ):
             return False
-        handler = self._handlers.get(report.job_type)
+        return self._has(report.job_type)
+
+    def _has(self, job_type: str) -> bool:
+        handler = self._handlers.get(job_type)
         return handler is not None and handler.retry_handler is not None
 
     def ask(self, report: Report) -> None:
@@ -57,11 +60,15 @@ class Judge:
         except RuntimeError:  # no thread to be had
             self._judge(report)
 
-    def ask_about(self, job_ids: list[int]) -> None:
-        """Errors that were found in other processes, which do not have the retry handler."""
-        for job_id in job_ids:
+    def ask_about_undecided(self, store: Store) -> None:
+        """Errors that processes without the retry handler left. Where the type has none any more the policy decides."""
+        for job_id in store.undecided([job_type for job_type in self._handlers if self._has(job_type)]):
             job = self._read(job_id)
-            if job_id not in self._asked and job.error is not None:
+            if job.error is None:
+                continue
+            if not self._has(job.job_type):
+                self._answer(Report(job_id, Decided(job.error, by_policy=True), job.attempt, job.job_type))
+            elif job_id not in self._asked:
                 self._asked.add(job_id)
                 self.ask(Report(job_id, Raised(job.error), job.attempt, job.job_type))
 
@@ -89,11 +96,12 @@ class Judge:
     def _called(self, handler: Handler, job: Job, error: JobError) -> Any:
         """What the retry handler returned or raised, or that it took too long."""
         box: list[Any] = []
+        function = handler.retry_handler
+        assert function is not None
 
         def call() -> None:
-            assert handler.retry_handler is not None
             try:
-                answer = handler.retry_handler(job, error)
+                answer = function(job, error)
                 box.append(asyncio.run(answer) if inspect.iscoroutine(answer) else answer)
             except BaseException as raised:
                 box.append(raised)

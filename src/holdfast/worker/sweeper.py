@@ -79,8 +79,7 @@ class Sweeper(threading.Thread):
         clock: Clock,
         own_id: Callable[[], int],
         claims: Callable[[], int],
-        ask_judge: Callable[[list[int]], None],
-        types: Sequence[str],
+        ask_judge: Callable[[Store], None],
         missed: Callable[[], None],
         on_duty: Callable[[], bool] = lambda: True,
         chores: Sequence[Chore] = (),
@@ -94,7 +93,6 @@ class Sweeper(threading.Thread):
         self._seen_claims = self._tidied_claims = self._restored_claims = 0
         self._ask_judge = ask_judge
         self._missed = missed  # told when we ourselves are not among the living
-        self._types = types
         self._on_duty = on_duty
         self._clock = clock
         self._vigil = Vigil(clock, settings.lost_after)
@@ -140,7 +138,7 @@ class Sweeper(threading.Thread):
             self.store.end_old_aborts(ABORT_PATIENCE)
         shut = pulse.shut and self.store.shut() > 0
         if pulse.undecided or overdue:
-            self._ask_judge(list(self.store.undecided(self._types)))
+            self._ask_judge(self.store)
         if pulse.aborting:
             self._say(self.store.go_on_aborting(), "Tasks of aborted runs that were left and are aborted")
         if pulse.releasing:
@@ -164,7 +162,7 @@ class Sweeper(threading.Thread):
     def judge(self) -> float:
         """The part of a sweep that no other worker can do: ask our own retry handlers."""
         if self.store.pulse().undecided:
-            self._ask_judge(list(self.store.undecided(self._types)))
+            self._ask_judge(self.store)
         return min(self._settings.heartbeat, self._settings.lost_after / 4)
 
     def find_lost(self) -> None:

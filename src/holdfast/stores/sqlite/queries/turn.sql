@@ -85,8 +85,9 @@ insert into {dead} (end_time, id, queue) values (:now, :id, :queue);
 insert into {undecided} (job_type, id) values (:job_type, :id) on conflict do nothing;
 
 -- name: undecided
--- Errors that wait for a retry handler which this worker has.
-select id from {undecided} where job_type in (select value from json_each(:types)) order by id limit :limit;
+-- Errors that wait for a retry handler which this worker has, and those of types that have none any more.
+select id from {undecided} where job_type in (select value from json_each(:types) union all select job_type from {type} where not has_retry_handler)
+order by id limit :limit;
 
 -- name: promote
 -- Jobs whose time has come take their place in the claim order.
