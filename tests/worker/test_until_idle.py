@@ -1,5 +1,7 @@
-"""`run_until_idle` leaves nothing behind that only a sweep ends or moves."""
+"""`run_until_idle` leaves nothing behind that only a sweep ends or moves, and is a worker like any other meanwhile."""
 
+import asyncio
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -8,6 +10,7 @@ import pytest
 
 from holdfast import App, Retry, Snooze
 from holdfast.clock import MovableClock
+from tests.faults.fleet import until
 
 Make = Callable[..., App]
 
@@ -53,3 +56,52 @@ def test_more_than_one_sweep_takes_are_ended_too(app: Make, clock: MovableClock)
 
     own.run_until_idle()
     assert own.find(state="initial") == []
+
+
+@pytest.mark.claim("C2")
+def test_a_job_that_takes_its_time_is_not_given_to_a_worker_beside_it(url: str, instance: str) -> None:
+    settings: Any = {"name": instance, "heartbeat": 0.2, "lost_after": 1}
+    runs: list[int] = []
+    with App(url, **settings) as own, App(url, **settings) as beside:
+
+        def slow() -> None:
+            runs.append(1)
+            until(lambda: beside.workers()[0].beat >= 8)
+
+        _, declared = (app.queue("work").job(slow, name="slow") for app in (own, beside))
+        job = declared.enqueue()
+        running = threading.Thread(target=own.run_until_idle)
+        running.start()
+        until(lambda: runs)
+        with beside.worker():
+            running.join(20)
+        found = job.refresh()
+
+    assert (runs, found.outcome, found.attempt) == ([1], "success", 1)
+    assert "holdfast-pulse" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.claim("J10")
+def test_a_job_that_it_runs_can_be_aborted_from_elsewhere(url: str, instance: str) -> None:
+    seen: list[str] = []
+    with App(url, name=instance) as own, App(url, name=instance) as elsewhere:
+
+        @own.queue("work").job
+        async def slow() -> None:
+            seen.append("began")
+            try:
+                await asyncio.sleep(8)
+            except asyncio.CancelledError:
+                seen.append("cancelled")
+                raise
+
+        job = slow.enqueue()
+        running = threading.Thread(target=own.run_until_idle)
+        running.start()
+        until(lambda: seen)
+        elsewhere.abort(job.id)
+        running.join(20)
+        found = job.refresh()
+
+    assert (found.outcome, seen) == ("aborted", ["began", "cancelled"])
+    assert "holdfast-pulse" not in {thread.name for thread in threading.enumerate()}

@@ -37,7 +37,7 @@ from holdfast.worker.isolated import ProcessRunner
 from holdfast.worker.judge import Judge
 from holdfast.worker.lockfile import LockFile
 from holdfast.worker.loop import LoopRunner
-from holdfast.worker.pulse import Pulse
+from holdfast.worker.pulse import LONGEST_REST, Pulse
 from holdfast.worker.pump import Pump
 from holdfast.worker.runners import Runner
 from holdfast.worker.runs import RunMemory
@@ -102,6 +102,8 @@ class Worker:
         self._starting = threading.Lock()
         self._began = False
         self._lock_file: LockFile | None = None
+        self._lone_pulse: Pulse | None = None  # of `run_until_idle`
+        self._pulse_at = 0.0
 
     # Life
 
@@ -385,6 +387,11 @@ class Worker:
         self._wake_pumps()
 
     def _beat(self, store: Store) -> None:
+        self._move_counter(store)
+        self._heed_rules(store)
+        self._look_at_colleagues(store)
+
+    def _move_counter(self, store: Store) -> None:
         if not store.beat(self.id, self.stopping):
             lost = self.id
             try:
@@ -393,8 +400,6 @@ class Worker:
                 if self.id != lost:
                     told = "Worker %s was called lost; its jobs were given to others. It goes on as worker %s."
                     logger.warning(told, lost, self.id)
-        self._heed_rules(store)
-        self._look_at_colleagues(store)
 
     @property
     def takes_jobs(self) -> bool:
@@ -489,7 +494,8 @@ class Worker:
             runner.start()
         sweeper = self._sweeper(self.store)
         self.join()
-        self.asks = Asks(self.types)  # whoever calls this wants everything done here
+        self._ask_for_everything()
+        self._pulse_at = monotonic() + LONGEST_REST
         try:
             self._sweep_all(sweeper)
             behind, swept = (
@@ -515,7 +521,13 @@ class Worker:
             for runner in self.runners:
                 runner.stop()
             self._end_notes()
+            if self._lone_pulse is not None:
+                self._lone_pulse.close()
             self._leave()
+
+    def _ask_for_everything(self) -> None:
+        """Whoever calls `run_until_idle` wants everything done here, also what others are preferred for."""
+        self.asks = Asks(self.types)
 
     def _sweep_all(self, sweeper: Sweeper) -> None:
         """Sweep until nothing is left to end or to move: a sweep takes so many at a time."""
@@ -563,6 +575,8 @@ class Worker:
         while True:
             self._woken.wait(0.05)
             self._woken.clear()
+            if self._lone_pulse is None and monotonic() >= self._pulse_at:
+                self._lone_pulse = self._start_lone_pulse()
             done, reports, ended = self.hand.take_finished()
             if done or reports:
                 notes = self.scribe.take(done, reports) if self.scribe.busy else ()
@@ -570,6 +584,19 @@ class Worker:
                 self.hand.settled(done, reports, ended)
             if call.lease in ended:
                 return
+
+    def _start_lone_pulse(self) -> Pulse:
+        """What takes its time is not to be called lost, and can be aborted. What is quick has no use for the thread."""
+        rest = min(
+            self.settings.heartbeat, LONGEST_REST
+        )  # nobody wakes it for aborts: it looks for them with each beat
+        pulse = Pulse(self.store.another(None), rest, self._beat_alone, self._asked, self.cancel, lambda _: None)
+        pulse.start()
+        return pulse
+
+    def _beat_alone(self, store: Store) -> None:
+        self._move_counter(store)
+        self._ask_for_everything()
 
 
 def is_held(call: Claimed, holds: Sequence[Hold]) -> bool:
