@@ -671,7 +671,7 @@ class TestLoose:
         told = why(store, job)
 
         assert (told.reason, told.details["cause"]) == (Reason.LOOSE, "answered")
-        assert "response handler" in told.text
+        assert "response handler is to be called with, by a worker whose code has it" in told.text
         assert told.details["answer_kept"] is False
 
     def test_what_stands_in_the_way_of_a_loose_job_comes_first(self, store: Store) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import WAIT, App, Conflict, Failed, Invalid, Job, JobError, current_job
+from holdfast.clock import MovableClock
 from tests.faults.fleet import until
 
 pytestmark = pytest.mark.claim("R3")
@@ -135,3 +136,78 @@ def test_a_live_worker_gives_its_slot_back_while_a_job_waits(url: str, instance:
             for job in waits:
                 app.complete(job_id=job.id, result=job.id)
             assert [job.unwrap(30) for job in waits] == [job.id for job in waits]
+
+
+@pytest.fixture
+def programs(app: Callable[..., App]) -> Callable[..., App]:
+    """Programs that declare `ask`, each with a response handler or without. The last one made is registered."""
+
+    def make(responding: bool = False) -> App:
+        made = app()
+        ask = made.queue("mail").job(lambda: WAIT, name="ask")
+        if responding:
+            ask.response_handler(lambda job, response: ["heard", response])
+        made.store.pulse()
+        return made
+
+    return make
+
+
+def test_an_answer_waits_for_a_worker_that_has_the_response_handler(
+    programs: Callable[..., App], clock: MovableClock
+) -> None:
+    old, new = programs(), programs(responding=True)
+    job = old.enqueue("mail", "ask")
+    old.run_until_idle()
+    old.complete(job_id=job.id, result=7)
+
+    for _ in range(3):
+        old.run_until_idle()
+        clock.advance(3600)
+
+    assert (job.refresh().situation, job.refresh().attempt) == ("loose", 2)
+    assert new.run_until_idle() == 1
+    assert (job.refresh().outcome, job.refresh().result) == ("success", ["heard", 7])
+
+
+@pytest.mark.parametrize("met", [False, True])
+@pytest.mark.parametrize("answer", ["result", "error"])
+def test_an_answer_ends_the_job_if_the_code_has_no_response_handler_any_more(
+    programs: Callable[..., App], answer: str, met: bool
+) -> None:
+    old, _ = programs(), programs(responding=True)
+    job = old.enqueue("mail", "ask")
+    old.run_until_idle()
+    if answer == "result":
+        old.complete(job_id=job.id, result=7)
+    else:
+        old.fail(job_id=job.id, error="no money")
+    if met:
+        old.run_until_idle()
+    assert job.refresh().situation == "loose"
+
+    programs().run_until_idle()
+
+    found = job.refresh()
+    wanted = ("success", 7, "None") if answer == "result" else ("failed", None, "no money")
+    assert (found.outcome, found.result, str(found.error)) == wanted
+
+
+@pytest.mark.parametrize("limit", [0, 3])
+def test_workers_with_and_without_the_response_handler_lose_no_answer(url: str, instance: str, limit: int) -> None:
+    with App(url, name=instance) as old, App(url, name=instance) as new:
+        _, ask = (
+            app.queue("mail", throttle_limit=limit).job(lambda: WAIT, name="ask", throttle_factor=0.1)
+            for app in (old, new)
+        )
+        ask.response_handler(lambda job, response: ["heard", response])
+        old.store.pulse()
+        jobs = ask.enqueue_many([{}] * 10)
+        with old.worker(), new.worker():
+            until(lambda: all(job.refresh().situation == "waiting" for job in jobs), 20)
+            for job in jobs:
+                old.complete(job_id=job.id, result=job.id)
+            until(lambda: all(job.refresh().final for job in jobs), 20)
+        ended = [job.refresh() for job in jobs]
+
+    assert [job.result for job in ended] == [["heard", job.id] for job in jobs]

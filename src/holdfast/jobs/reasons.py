@@ -180,7 +180,7 @@ REASONS: Mapping[Reason, Told] = MappingProxyType(
         Reason.LOOSE: Told(
             "is loose, its attempt {attempt} {cause}, and starts again from queue `{queue}`: {line}.",
             "Its last attempt was lost, handed back, snoozed or answered, and no attempt owns it now.",
-            "Wait: it stands in line like any due job.",
+            "Wait: it stands in line like any due job. For an answered one, run a worker whose code has its response handler.",
         ),
         Reason.ALONE: Told(
             "was lost {losses} times in a row, {crashes} of them alone, so its next attempt runs alone in a child process: {line}.",

@@ -136,7 +136,7 @@ CAUSES = {
     AttemptEnd.LOST: "was lost with its worker",
     AttemptEnd.HANDED_BACK: "was handed back by its worker",
     AttemptEnd.SNOOZED: "was snoozed, and that is over",
-    AttemptEnd.ANSWERED: "got the answer that its response handler is to be called with",
+    AttemptEnd.ANSWERED: "got the answer that its response handler is to be called with, by a worker whose code has it",
 }
 
 

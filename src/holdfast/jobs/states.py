@@ -225,9 +225,10 @@ class Waited(Struct, frozen=True, tag=True):
 
 
 class Answered(Struct, frozen=True, tag=True):
-    """Somebody outside answered a job that waits."""
+    """Somebody outside answered a job that waits. `unheard`: its worker's code has no response handler to be told."""
 
     answer: Answer
+    unheard: bool = False
 
 
 class Snoozed(Struct, frozen=True, tag=True):

@@ -9,12 +9,12 @@ from msgspec import UNSET
 
 from holdfast.errors import Invalid
 from holdfast.jobs import payload
-from holdfast.jobs.job import LONGEST_MESSAGE, JobError
+from holdfast.jobs.job import LONGEST_MESSAGE, Answer, JobError
 from holdfast.jobs.outcome import Failed, Retry, Snooze, Wait
 from holdfast.jobs.payload import storable
 from holdfast.jobs.routines import Turned
 from holdfast.jobs.secrets import without
-from holdfast.jobs.states import Aborted, HandedBack, Lost, Raised, Snoozed, Succeeded, Waited
+from holdfast.jobs.states import Aborted, Answered, HandedBack, Lost, Raised, Snoozed, Succeeded, Waited
 from holdfast.stores.contract import Claimed, Done, Report
 from holdfast.workflows.task import Published
 
@@ -126,6 +126,11 @@ def crashed(call: Claimed) -> Report:
 def handed_back(call: Claimed) -> Report:
     """It was claimed ahead and not begun."""
     return _report(call, HandedBack(None))
+
+
+def unheard(call: Claimed, answer: Answer) -> Report:
+    """Its response handler is not in this code: it is left to those who have it; where nobody has, the answer ends it."""
+    return _report(call, Answered(answer, unheard=True))
 
 
 def _report(call: Claimed, happening: Any) -> Report:

@@ -50,8 +50,7 @@ class Handler(Struct):
         self.prepare(call)
         if call.answer is None:
             return self.function(**self.signature.convert(call.payload))
-        if self.response_handler is None:
-            raise Invalid(f"job type `{self.job_type}` has no response handler in this worker's code; deploy it here.")
+        assert self.response_handler is not None
         answer = decode_answer(call.answer)
         response = answer.error if answer.error else None if answer.result is None else decode_any(answer.result)
         return self.response_handler(call.job, response)

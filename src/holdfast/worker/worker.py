@@ -26,7 +26,7 @@ from holdfast.errors import Invalid, Unavailable
 from holdfast.jobs import secrets
 from holdfast.jobs.holds import Hold, Level
 from holdfast.jobs.job import Job
-from holdfast.jobs.placement import Asks, Colleague, asking, duties_of
+from holdfast.jobs.placement import Asks, Colleague, asking, duties_of, for_response
 from holdfast.jobs.states import ALONE_AFTER
 from holdfast.stores.contract import Claimed, News, Report, Store, Turn, Want, WorkerJoin
 from holdfast.worker import attempt
@@ -70,7 +70,9 @@ class Worker:
         self.clock = clock
         handlers = {name: handler for name, handler in handlers.items() if set(handler.labels) <= set(settings.labels)}
         self.types = tuple(sorted(handlers))
-        self.asks = Asks(self.types)
+        responding = (name for name in self.types if handlers[name].response_handler is not None)
+        self._names = (*self.types, *map(for_response, responding))  # under which jobs for us stand in line
+        self.asks = Asks(self._names)
         self.duties = settings.duties
         self._duties_told = True
         self._preferences = {name: each.preference for name, each in handlers.items() if each.preference is not None}
@@ -310,11 +312,14 @@ class Worker:
         try:
             if call.run is not None:
                 call.payload = self.run_memory.payload_of(call)
-            if call.answer is not None and decode_answer(call.answer).due:
-                call.job = self.store.get(call.id)
-            elif call.answer is not None:
+            answer = None if call.answer is None else decode_answer(call.answer)
+            if answer is None or not answer.due:
                 call.answer = None  # it came early, and is for later
-            return True
+                return True
+            if self._handlers[call.job_type].response_handler is not None:
+                call.job = self.store.get(call.id)
+                return True
+            self.hand.finished.append(attempt.unheard(call, answer))
         except Unavailable:
             self.hand.finished.append(attempt.handed_back(call))
         except Exception as error:
@@ -439,7 +444,7 @@ class Worker:
         if self._preferences:
             others = [row for row in store.workers() if row.id != self.id]
             colleagues = [Colleague(row.types, row.labels, row.takes_jobs) for row in others]
-            before, self.asks = self.asks, asking(self.types, self._preferences, self.settings.labels, colleagues)
+            before, self.asks = self.asks, asking(self._names, self._preferences, self.settings.labels, colleagues)
             if self.asks != before and self.pumps:
                 self.pumps[0].look()  # what was left to one that is gone has nobody else
 
@@ -527,7 +532,7 @@ class Worker:
 
     def _ask_for_everything(self) -> None:
         """Whoever calls `run_until_idle` wants everything done here, also what others are preferred for."""
-        self.asks = Asks(self.types)
+        self.asks = Asks(self._names)
 
     def _sweep_all(self, sweeper: Sweeper) -> None:
         """Sweep until nothing is left to end or to move: a sweep takes so many at a time."""
