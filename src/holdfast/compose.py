@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.clock import monotonic, sleep
-from holdfast.declare import DEFAULT_RETRIES, DEFAULT_TIMEOUT, JobType, Queue, number
+from holdfast.declare import JobType, Queue, number
 from holdfast.errors import Conflict, Invalid
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import retry as retries_
@@ -107,9 +107,9 @@ class Workflow:
                 effort=effort,
                 params=functions.table(params, "params"),
                 max_undone=max_undone,
-                retries=DEFAULT_RETRIES if retries is UNSET else retries,
+                retries=retries,
                 retry=retries_.encode(retry),
-                timeout=DEFAULT_TIMEOUT if timeout is UNSET else timeout,
+                timeout=timeout,
                 priority=priority,
                 queue=queue,
                 labels=check_labels(labels, "labels"),

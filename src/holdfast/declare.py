@@ -15,11 +15,11 @@ from holdfast.jobs.names import check_job_key, check_job_type
 from holdfast.jobs.numbers import LARGEST, is_finite, is_whole, seconds_of
 from holdfast.jobs.payload import Signature
 from holdfast.jobs.placement import PREFER_FOR, Preference, check_labels, check_preference
+from holdfast.jobs.states import DEFAULT_RETRIES, DEFAULT_TIMEOUT
 from holdfast.on_demand import in_thread
 from holdfast.stores.contract import NewJob, QueueDeclared, TypeRow
 from holdfast.worker.handler import ISOLATIONS, Handler
 
-DEFAULT_TIMEOUT, DEFAULT_RETRIES = 30.0, 3
 ON_DUPLICATE = ("return", "raise", "replace")
 CRASH_POLICIES = ("rerun", "timeout")
 

@@ -213,6 +213,13 @@ def test_a_run_keeps_every_field_as_it_was() -> None:
     assert definitions.decode(definitions.encode(kept)) == kept
 
 
+@pytest.mark.claim("F1")
+def test_what_older_code_kept_is_as_if_it_had_been_said() -> None:
+    """It wrote the defaults as well."""
+    (found,) = definitions.decode('{"name": "report", "steps": [{"name": "a", "retries": 3, "timeout": 30}]}').steps
+    assert (found.retries, found.timeout) == (3, 30)
+
+
 @pytest.mark.claim("F12")
 def test_at_most_50_tasks_are_undone_and_1000_of_items_unless_it_is_said() -> None:
     assert step().most_undone == step(partition=Packs(0, None, 1)).most_undone == 50

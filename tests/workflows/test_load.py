@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from msgspec import UNSET
 
 from holdfast import Fixed, Invalid
 from holdfast.jobs import retry
@@ -162,6 +163,18 @@ def test_no_limit_is_null_or_the_word_none_where_there_is_no_null(nothing: Any) 
     assert (found.retries, found.timeout) == (None, None)
 
 
+@pytest.mark.claim("R4")
+def test_a_file_that_says_the_default_has_said_it() -> None:
+    for content, said in [
+        (ours(), (UNSET, UNSET)),
+        (ours(retries=3, timeout=30), (3, 30)),
+        (theirs(), (UNSET, None)),
+        (theirs(maxPickTimes=3, timeout=30), (3, 30)),
+    ]:
+        found = one_step(content)
+        assert (found.retries, found.timeout) == said
+
+
 @pytest.mark.parametrize("key", ["after", "params", "labels", "effort", "phase", "queue", "max_undone"])
 def test_every_other_key_that_is_null_is_not_given(key: str) -> None:
     assert one_step(ours(**{key: None})) == StepDefinition(name="a")
@@ -271,9 +284,9 @@ def test_the_most_tasks_at_a_time_are_50_unless_it_is_above_0(there: int | None,
     assert one_step(shards).most_undone == here
 
 
-@pytest.mark.parametrize(("there", "here"), [(None, 3), (0, 0), (5, 5), (-1, None)])
+@pytest.mark.parametrize(("there", "here"), [(None, UNSET), (0, 0), (5, 5), (-1, None)])
 @pytest.mark.parametrize("key", ["maxPickTimes", "maxErrorTimes"])
-def test_so_many_failures_are_forgiven_as_it_may_be_picked_again(key: str, there: int | None, here: int | None) -> None:
+def test_so_many_failures_are_forgiven_as_it_may_be_picked_again(key: str, there: int | None, here: Any) -> None:
     assert one_step(theirs(**{key: there})).retries == here
 
 

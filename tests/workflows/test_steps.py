@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Fixed
+from holdfast import WAIT, App, Fixed
 from holdfast.clock import Clock, MovableClock
 from holdfast.compose import Run
 
@@ -65,6 +65,27 @@ def test_a_tasks_job_is_made_as_its_step_says(app: Make, clock: MovableClock) ->
     clock.advance(41)
     own.run_until_idle()
     assert (states(run)["own"], own.get(task.job.id).attempt) == ("ERROR", 2)
+
+
+@pytest.mark.claim("R4", "F21")
+def test_a_task_waits_a_day_for_its_answer_and_once_unless_its_step_says_otherwise(
+    app: Make, clock: MovableClock
+) -> None:
+    own = app()
+    workflow = own.workflow("w")
+    workflow.step(name="plain")(lambda task: WAIT)
+    workflow.step(name="quick", timeout=40)(lambda task: WAIT)
+    workflow.step(name="again", retries=1, retry=Fixed(0))(lambda task: WAIT)
+    run = workflow.submit("t")
+    own.run_until_idle()
+    clock.advance(41)
+    own.run_until_idle()
+    assert states(run) == {"plain": "READY", "quick": "ERROR", "again": "READY"}
+    clock.advance(86400)
+    own.run_until_idle()
+    assert states(run) == {"plain": "ERROR", "quick": "ERROR", "again": "READY"}
+    attempts = {job.job_type: (job.attempt, job.timeout, job.retries) for job in own.find()}
+    assert attempts == {"w.plain": (1, 30, 3), "w.quick": (1, 40, 3), "w.again": (2, 30, 1)}
 
 
 @pytest.mark.claim("F1", "W2")

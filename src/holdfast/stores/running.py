@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from msgspec import Struct, field, structs
+from msgspec import UNSET, Struct, field, structs
 
 from holdfast.clock import Clock
 from holdfast.errors import Conflict
 from holdfast.jobs.job import Outcome
-from holdfast.jobs.states import Change
+from holdfast.jobs.states import DEFAULT_RETRIES, DEFAULT_TIMEOUT, Change
 from holdfast.stores.contract import Done, NewJob, RunRow, RunStep, StepOfRun, Submission, Turn, TurnAnswer
 from holdfast.stores.runs import Runs, decode_names, decode_object, params_of
 from holdfast.stores.statements import RowDict, encode_json
@@ -392,16 +392,17 @@ class Running(Runs):
 
     def _task_job(self, head: "RunHead", step: str, task: str, told: Mapping[str, Any]) -> NewJob:
         declared, definition = head.shape.steps[step], head.shape.definition
+        timeout, retries = None if "items" in told else declared.timeout, declared.retries
         return NewJob(
             queue=declared.queue or definition.queue,
             job_type=f"{definition.name}.{step}",
             payload=encode_json({**told, "publication": head.publication}).decode(),
             job_key=f"{head.trigger}:{task}",
             priority=head.priority if declared.priority is None else declared.priority,
-            timeout=None if "items" in told else declared.timeout,
-            timeout_named=True,
-            retries=declared.retries,
-            retries_named=True,
+            timeout=DEFAULT_TIMEOUT if timeout is UNSET else timeout,
+            timeout_named=timeout is not UNSET,
+            retries=DEFAULT_RETRIES if retries is UNSET else retries,
+            retries_named=retries is not UNSET,
             run=head.id,
         )
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
 from holdfast.errors import Invalid
 from holdfast.jobs import payload as payloads
@@ -41,9 +41,9 @@ class StepDefinition(Struct, frozen=True, kw_only=True):
     effort: float = 1
     params: dict[str, Any] = field(default_factory=dict)
     max_undone: int | None = None
-    retries: int | None = 3
+    retries: int | UnsetType | None = UNSET  # unset: nobody named any, which a wait can tell from the default (R4)
     retry: str | None = None  # a policy as JSON
-    timeout: float | None = 30
+    timeout: float | UnsetType | None = UNSET
     priority: float | None = None
     queue: str | None = None
     labels: tuple[str, ...] = ()
@@ -150,9 +150,11 @@ def _of_step(step: StepDefinition) -> Iterator[tuple[str, str]]:
     yield from _wrong("effort", step.effort, lambda value: is_number(value) and value >= 0, "a number, 0 or more")
     yield from _of_params(step.params)
     yield from _wrong("max_undone", step.max_undone, _or_none(_is_whole_from(1)), "a whole number, 1 or more")
-    yield from _wrong("retries", step.retries, _or_none(_is_whole_from(0)), "a whole number, 0 or more, or none")
+    yield from _wrong(
+        "retries", step.retries, _or_unset(_or_none(_is_whole_from(0))), "a whole number, 0 or more, or none"
+    )
     yield from _of_retry(step.retry)
-    yield from _wrong("timeout", step.timeout, _or_none(_is_above_zero), "seconds above 0, or none")
+    yield from _wrong("timeout", step.timeout, _or_unset(_or_none(_is_above_zero)), "seconds above 0, or none")
     yield from _wrong("priority", step.priority, _or_none(is_number), "a number")
     yield from _wrong("queue", step.queue, _or_none(_is_queue), A_QUEUE)
     yield from _wrong("labels", step.labels, _is_list_of_names, "texts that are not empty")
@@ -212,6 +214,10 @@ def _wrong(name: str, value: Any, check: Check, wanted: str) -> Iterator[tuple[s
 
 def _or_none(check: Check) -> Check:
     return lambda value: value is None or check(value)
+
+
+def _or_unset(check: Check) -> Check:
+    return lambda value: value is UNSET or check(value)
 
 
 def _is_whole_from(least: int) -> Check:
@@ -305,7 +311,10 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def encode(definition: Definition) -> str:
-    """As it is kept with a run: every field written out."""
+    """As it is kept with a run: every field written out, but for a timeout or retries that nobody named.
+
+    Older code wrote the defaults of these as well: in its runs they count as named, as they did when the run began.
+    """
     return msgspec.json.encode(definition).decode()
 
 
