@@ -1,6 +1,7 @@
 """What became of an attempt, as a value: `Done` for plain success, else a `Report` of what happened."""
 
 import traceback as tracebacks
+from asyncio import CancelledError
 from collections.abc import Collection
 from types import TracebackType
 from typing import Any
@@ -19,6 +20,10 @@ from holdfast.stores.contract import Claimed, Done, Report
 from holdfast.workflows.task import Published
 
 LONGEST_TRACEBACK = 20_000  # characters
+
+
+class Overdue(CancelledError):
+    """The time of a call was over, and it says itself what it was doing then."""
 
 
 def returned(call: Claimed, value: Any, seconds: float) -> Done | Report:
@@ -61,7 +66,7 @@ def raised(call: Claimed, error: BaseException, seconds: float) -> Report:
 
 def _raised(call: Claimed, error: BaseException, seconds: float) -> Report:
     if call.why == "timeout":
-        return timed_out(call, seconds)
+        return timed_out(call, seconds, message_of(error, call.hidden) if isinstance(error, Overdue) else None)
     if call.why == "aborted":
         return _report(call, Aborted(call.actor, seconds))
     if call.why == "stopping":
@@ -108,8 +113,8 @@ def message_of(error: BaseException, hidden: Collection[str]) -> str:
     return storable(without(text, hidden)[:LONGEST_MESSAGE])
 
 
-def timed_out(call: Claimed, seconds: float) -> Report:
-    error = JobError("Timeout", f"timeout: not finished after {call.timeout:g} s", "timeout")
+def timed_out(call: Claimed, seconds: float, told: str | None = None) -> Report:
+    error = JobError("Timeout", told or f"timeout: not finished after {call.timeout:g} s", "timeout")
     return _report(call, Raised(error, None, seconds))
 
 

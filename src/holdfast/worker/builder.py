@@ -5,7 +5,8 @@
 - `tell(change: StepChange)` is called for each move of a step, in order, on the thread of the build; what it raises is
   logged and changes nothing.
 - When its job is aborted or its time is over, `perform` is cancelled: it ends every process, writes `completed` with that
-  outcome and lets the cancellation pass on. When its worker stops, the job is handed back and nothing is completed.
+  outcome and lets the cancellation pass on, with the text of `completed` if the time was over. When its worker stops, the
+  job is handed back and nothing is completed.
 - `conclude(result)` is what the handler returns, or raises `Failed` or `BuildError`.
 """
 
@@ -22,6 +23,8 @@ from msgspec import structs
 from holdfast.builds.order import BuildOrder
 from holdfast.builds.result import BuildResult, StepChange
 from holdfast.jobs.outcome import Failed
+from holdfast.stores.contract import Claimed
+from holdfast.worker.attempt import Overdue
 from holdfast.worker.building import folder as folders
 from holdfast.worker.building.folder import read_completed, remove_leftovers
 from holdfast.worker.building.performance import Build, Place, Stop, Tell
@@ -45,9 +48,8 @@ class BuildError(Exception):
 
 async def perform(order: BuildOrder, folder: Path, tell: Tell, place: Place | None = None) -> BuildResult:
     """Perform a build in its own folder, which is made anew. Cancel it to end it."""
-    stop = Stop()
-    build = Build(order, folder.absolute(), _with_progress(tell), stop, place)
-    call = CALL.get(None)
+    stop, call = Stop(), CALL.get(None)
+    build = Build(_within(order, call), folder.absolute(), _with_progress(tell), stop, place)
     done = _on_a_thread(build.run)
     while True:
         try:
@@ -57,9 +59,18 @@ async def perform(order: BuildOrder, folder: Path, tell: Tell, place: Place | No
             if done.cancelled():
                 raise
             stop.say((call.why if call is not None else "") or "aborted")
+    if stop.why == "timeout" and result is not None and result.outcome == "error":
+        raise Overdue(result.error)
     if build.stopped or result is None:
         raise asyncio.CancelledError
     return result
+
+
+def _within(order: BuildOrder, call: Claimed | None) -> BuildOrder:
+    """Its job has a timeout of its own, of the day it was made; the shorter one counts, and is told."""
+    if call is None or call.timeout is None:
+        return order
+    return structs.replace(order, timeout=call.timeout if order.timeout is None else min(order.timeout, call.timeout))
 
 
 def _on_a_thread(function: Callable[[], BuildResult | None]) -> "asyncio.Future[BuildResult | None]":
