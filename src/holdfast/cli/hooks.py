@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.command import Call, Function, noun
-from holdfast.cli.output import say, say_json
+from holdfast.cli.output import complain, say, say_json
 from holdfast.errors import Invalid
 
 
@@ -46,9 +46,10 @@ def send(
     secret = sending.secret(call, forge, project, secret_env)
     facts = sending.facts(repo, commit, branch, tag=tag, number=number, label=label, fork=fork)
     answer = sending.send(forge, project, event, facts, secret, to, delivery)
+    if answer.exit_code:
+        complain(sending.told(answer))
+        raise typer.Exit(answer.exit_code)
     if call.json:
         say_json(answer.body)
     else:
         say(sending.told(answer))
-    if answer.exit_code:
-        raise typer.Exit(answer.exit_code)
