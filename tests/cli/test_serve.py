@@ -4,9 +4,11 @@ import json
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from holdfast import App
@@ -42,7 +44,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         program.close()
 
 
-def write(folder: Path, url: str, answer: int = 42) -> str:
+def write(folder: Path, url: str, answer: object = 42) -> str:
     (folder / "shop.py").write_text(MODULE.format(url=url, answer=answer))
     return str(folder)
 
@@ -173,16 +175,24 @@ def test_dev_needs_no_module(sqlite_url: str, start: Start) -> None:
     assert program.ended().code == 0
 
 
-def test_what_serves_ends_with_the_one_that_watches(sqlite_url: str, start: Start) -> None:
-    program = start("dev", "--port", "0", "--json", "--url", sqlite_url)
-    said = address(program)
-    program.process.kill()
+@pytest.mark.claim("C5")
+def test_what_serves_and_works_dies_with_the_one_that_watches(sqlite_url: str, tmp_path: Path, start: Start) -> None:
+    """At once, though it has a job in hand."""
+    folder = write(tmp_path, sqlite_url, "__import__('time').sleep(60)")
+    program = start("dev", "shop:app", "--port", "0", "--json", PYTHONPATH=folder_path(folder))
+    address(program)
+    (below,) = psutil.Process(program.process.pid).children()
+    with App(sqlite_url, name="shop") as app:
+        job = app.enqueue("work", "answer")
+        eventually(lambda: job.refresh().situation == "held")
 
     def gone() -> bool:
         try:
-            httpx.get(f"{said['address']}/healthz", timeout=30)
-        except httpx.TransportError:
+            return below.status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
             return True
-        return False
 
+    program.process.kill()
+    killed = monotonic()
     eventually(gone)
+    assert monotonic() - killed < 5, "the grace of a worker that is stopped is 10 s"

@@ -2,7 +2,7 @@
 
 - The watcher imports nothing of the user's, so a module that is broken for a moment does not end it.
 - A change ends the one below gracefully and starts another. Sessions are in the database: a browser stays logged in.
-- The one below ends when the watcher is gone, however it went: it holds the other end of a pipe.
+- The one below dies with the watcher, however that went: by signal on Linux, and everywhere because a pipe ends.
 """
 
 import importlib.util
@@ -25,6 +25,7 @@ from holdfast.cli.working import wanted_of
 from holdfast.clock import sleep
 from holdfast.config import Settings, locate
 from holdfast.web.app import create
+from holdfast.worker.processes import die_with_parent
 
 BELOW = "HOLDFAST_DEV_BELOW"  # in the environment of the process that serves: `first`, or `again` after a change
 LOOK_EVERY = 0.3  # seconds
@@ -43,7 +44,8 @@ def develop(call: Call, settings: Settings, target: str) -> int:
 
 def serve_and_work(call: Call, settings: Settings, target: str, first: bool) -> None:
     """The server and a worker, in this process, until a signal."""
-    threading.Thread(target=_end_with_the_watcher, name="holdfast-dev", daemon=True).start()
+    die_with_parent(signal.SIGKILL)
+    threading.Thread(target=_exit_with_the_watcher, name="holdfast-dev", daemon=True).start()
     serving.log_to_standard_error()
     app, projects = app_for(call, settings, target)
     worker = app.worker_for_ever(**wanted_of(app, settings, target))
@@ -64,10 +66,10 @@ def serve_and_work(call: Call, settings: Settings, target: str, first: bool) -> 
     app.close()
 
 
-def _end_with_the_watcher() -> None:
+def _exit_with_the_watcher() -> None:
     while os.read(0, 4096):  # not by sys.stdin, whose lock would be in the way when the interpreter ends
         pass
-    os.kill(os.getpid(), signal.SIGTERM)
+    os._exit(1)
 
 
 class Watcher:
