@@ -241,6 +241,43 @@ class TestSuperseding:
         assert list(store.end_builds("demo", "y", None, "deleted")) == [two.id]
         assert store.get(one.job_id).outcome == store.get(two.job_id).outcome == "aborted"
 
+    def test_what_another_branch_has_joined_goes_on_without_the_pull_request(self, store: Store) -> None:
+        build = ask(store, pull_request=5, branch="fix").build
+        assert ask(store, branch="main").how == "joined"
+        assert list(store.end_builds("demo", None, 5, "closed")) == []
+        assert ask(store, TWO, pull_request=5, branch="fix").superseded == ()
+        assert ask(store, THREE, branch="main", supersedes=True).superseded == (build.id,)
+
+    def test_what_two_pull_requests_want_ends_with_the_second(self, store: Store) -> None:
+        build = ask(store, pull_request=5, branch="fix").build
+        for _ in range(2):
+            ask(store, pull_request=6, branch="fix")
+        assert ask(store, TWO, pull_request=6, branch="fix").superseded == ()
+        assert store.get(build.job_id).state == "initial"
+        assert ask(store, THREE, pull_request=5, branch="fix").superseded == (build.id,)
+
+    @pytest.mark.parametrize("first", [{"pull_request": 5}, {}])
+    def test_a_push_to_the_branch_of_a_pull_request_is_the_same_wish(self, store: Store, first: dict[str, int]) -> None:
+        """A forge tells of both."""
+        build = ask(store, branch="fix", **first).build
+        ask(store, branch="fix")
+        ask(store, branch="fix", pull_request=5)
+        assert list(store.end_builds("demo", None, 5, "closed")) == [build.id]
+
+    def test_what_was_asked_for_with_a_tag_too_goes_on(self, store: Store) -> None:
+        ask(store, pull_request=5, branch="fix")
+        ask(store, branch=None, tag="v1", ref="refs/tags/v1")
+        assert list(store.end_builds("demo", None, 5, "closed")) == []
+
+    def test_who_had_it_built_before_does_not_count_when_it_is_built_anew(
+        self, store: Store, builder: WorkerByHand
+    ) -> None:
+        build = ask(store, pull_request=5, branch="fix").build
+        finish(store, builder, "error")
+        assert ask(store, branch="main").how == "again"
+        assert list(store.end_builds("demo", None, 5, "closed")) == []
+        assert list(store.end_builds("demo", "main", None, "deleted")) == [build.id]
+
 
 @pytest.mark.claim("B1")
 class TestDeliveries:

@@ -301,16 +301,16 @@ def test_an_older_instance_is_refused_until_it_is_migrated(
     monkeypatch.setattr(
         migrate.queryfile,
         "numbered",
-        lambda package: [*numbered(package), (2, "a column", "alter table {audit} add column note text;")],
+        lambda package: [*numbered(package), (3, "a column", "alter table {audit} add column note text;")],
     )
 
     with pytest.raises(
         Unavailable,
-        match=rf"Instance `{instance}` has schema version 1, this Holdfast needs 2\. Run `holdfast migrate`",
+        match=rf"Instance `{instance}` has schema version 2, this Holdfast needs 3\. Run `holdfast migrate`",
     ):
         app().find()
     store = open_store(url, instance, MovableClock())
-    assert store.migrate() == ["0002 a column"]
+    assert store.migrate() == ["0003 a column"]
     assert store.migrate() == []
     store.close()
 
@@ -325,7 +325,7 @@ def test_a_migration_that_fails_changes_nothing(
     declared(app()).enqueue("a")
     numbered = queryfile.numbered
     broken = "alter table {audit} add column note text;\nalter table {nowhere} add column note text;"
-    monkeypatch.setattr(migrate.queryfile, "numbered", lambda package: [*numbered(package), (2, "broken", broken)])
+    monkeypatch.setattr(migrate.queryfile, "numbered", lambda package: [*numbered(package), (3, "broken", broken)])
     store = open_store(url, instance, MovableClock())
 
     with pytest.raises(Exception, match="nowhere"):
@@ -334,7 +334,7 @@ def test_a_migration_that_fails_changes_nothing(
     store.close()
     with pytest.raises(Exception, match="note"):
         raw("select note from {audit}")
-    assert raw("select version from __holdfast_instance where name = :name", name=instance) == [{"version": 1}]
+    assert raw("select version from __holdfast_instance where name = :name", name=instance) == [{"version": 2}]
 
 
 def test_the_state_of_an_instance_can_be_checked(app: Make) -> None:

@@ -6,7 +6,7 @@ A build has no machine of its own:
 - CACHED are the most recently used of the completed builds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 
@@ -94,6 +94,25 @@ class Telling(Struct, frozen=True):
     state: str  # pending, success, failed, error, aborted
     description: str
     step: str | None = None
+
+
+class Line(Struct, frozen=True, omit_defaults=True):
+    """Who wants a commit built: a pull request, a branch, or whoever asked by hand or with a tag."""
+
+    pull_request: int | None = None
+    branch: str | None = None  # of a pull request: the one that it comes from
+
+
+def still_wanted(lines: Sequence[Line], pull_request: int | None, branch: str | None) -> tuple[Line, ...]:
+    """Who is left when a pull request or a branch is no more, or wants another commit (B4).
+
+    A pull request and the branch that it comes from are one: a push there tells of both.
+    """
+    gone = {line for line in lines if branch is not None and line.branch == branch}
+    if pull_request is not None:
+        asked = {line for line in lines if line.pull_request == pull_request}
+        gone |= asked | {Line(branch=line.branch) for line in asked if line.branch is not None}
+    return tuple(line for line in lines if line not in gone)
 
 
 class Build(Struct, frozen=True, kw_only=True):

@@ -22,9 +22,11 @@ from holdfast.builds.build import (
     Build,
     BuildState,
     BuildStep,
+    Line,
     Telling,
     first_words,
     job_key,
+    still_wanted,
 )
 from holdfast.errors import Conflict, NotFound
 from holdfast.jobs.job import Job, Outcome
@@ -36,6 +38,7 @@ KEPT_RESULTS = (Outcome.SUCCESS, Outcome.FAILED)  # reported again without a new
 RECENTLY = 10.0  # seconds in which the use of the last used build is not written again
 FORGET_STATUS = 86400.0  # seconds after which a forge that cannot be told is not told any more
 decode_steps = msgspec.json.Decoder(tuple[BuildStep, ...]).decode
+decode_lines = msgspec.json.Decoder(tuple[Line, ...]).decode
 FIELDS = ("ref", "branch", "tag", "pull_request", "forge", "trusted", "title", "author", "tells")
 
 
@@ -74,8 +77,10 @@ class Building(Acting):
             if fresh:
                 self._give_job(row, new.timeout)
             else:
-                self.run("ask_build_again", {**said, "id": build, "now": now})
-                how, left = self._asked_again(row, new)
+                job = self._get(row["job"])
+                lines = _encoded(_lines_with(row, new, job))
+                self.run("ask_build_again", {**said, "id": build, "now": now, "lines": lines})
+                how, left = self._asked_again(row, new, job)
             superseded = self._supersede(build, new)
             if new.delivery is not None:
                 params = {"project": new.project, "forge": new.forge, "id": new.delivery}
@@ -96,9 +101,8 @@ class Building(Acting):
         with self.work():
             self._first_delivery(project, forge, delivery)
 
-    def _asked_again(self, row: RowDict, new: NewBuild) -> tuple[str, int | None]:
+    def _asked_again(self, row: RowDict, new: NewBuild, job: Job) -> tuple[str, int | None]:
         """What becomes of a build that is there, and the job that it had before if it has another now."""
-        job = self._get(row["job"])
         if not job.final:
             return "joined", None
         if job.outcome in KEPT_RESULTS and not new.rebuild:
@@ -133,10 +137,17 @@ class Building(Acting):
         return self._abort_builds(params, f"superseded by {new.commit[:10]}")
 
     def _abort_builds(self, params: Mapping[str, Any], actor: str) -> tuple[int, ...]:
-        living = self.rows("living_builds", params)
-        for row in living:
-            self.abort(row["job"], actor)
-        return tuple(row["id"] for row in living)
+        """Those that nobody wants any more; what another branch or pull request has joined goes on."""
+        ended = []
+        for row in self.rows("living_builds", params):
+            wanted = _lines_of(row)
+            left = still_wanted(wanted, params["pull_request"], params["branch"] if row["trusted"] else None)
+            if not left:
+                self.abort(row["job"], actor)
+                ended.append(row["id"])
+            elif left != wanted:
+                self.run("put_lines", {"id": row["id"], "lines": _encoded(left)})
+        return tuple(sorted(ended))
 
     def end_builds(
         self,
@@ -403,5 +414,16 @@ def _line_of(new: NewBuild) -> str:
     return new.branch or "" if new.supersedes else ""
 
 
-def _encoded(steps: Sequence[BuildStep]) -> str:
-    return encode_json(steps).decode()
+def _lines_of(row: RowDict) -> tuple[Line, ...]:
+    return decode_lines(row["lines"]) or (Line(row["pull_request"], row["branch"]),)
+
+
+def _lines_with(row: RowDict, new: NewBuild, job: Job) -> Sequence[Line]:
+    """Who wants a build that is asked for again. Whoever had its end before, and strangers once it is trusted, do not count."""
+    line = Line(new.pull_request, new.branch)
+    joined = not job.final and bool(row["trusted"]) == new.trusted
+    return [*(each for each in _lines_of(row) if joined and each != line), line]
+
+
+def _encoded(listed: Sequence[BuildStep | Line]) -> str:
+    return encode_json(listed).decode()

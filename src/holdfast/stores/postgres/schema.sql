@@ -203,7 +203,8 @@ CREATE TABLE holdfast__build (
     steps text DEFAULT '[]'::text NOT NULL,
     use_time timestamp with time zone NOT NULL,
     create_time timestamp with time zone NOT NULL,
-    update_time timestamp with time zone NOT NULL
+    update_time timestamp with time zone NOT NULL,
+    lines text DEFAULT '[]'::text NOT NULL
 );
 
 ALTER TABLE holdfast__build ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (

@@ -532,7 +532,7 @@ CREATE TABLE "holdfast__build" (
   steps text not null default '[]', -- as JSON
   use_time integer not null, -- when somebody last looked into it
   create_time integer not null,
-  update_time integer not null,
+  update_time integer not null, lines text not null default '[]',
   unique (project, commit_id)
 ) strict;
 

@@ -17,7 +17,7 @@ on conflict (project, commit_id) do nothing returning id;
 
 -- name: lock_build
 -- Who changes a build has it alone until it commits.
-select id, project, commit_id, tells, job from {build} where project = :project and commit_id = :commit for update;
+select id, project, commit_id, tells, job, trusted, branch, pull_request, lines from {build} where project = :project and commit_id = :commit for update;
 
 -- name: lock_build_by_id
 select id, project, commit_id, tells, job from {build} where id = :id for update;
@@ -29,7 +29,7 @@ update {build} set ref = :ref, branch = case when trusted = :trusted::boolean th
   tag = case when trusted = :trusted::boolean then coalesce(:tag::text, tag) else :tag::text end,
   pull_request = case when trusted = :trusted::boolean then coalesce(:pull_request::int, pull_request) else :pull_request::int end,
   forge = :forge, trusted = :trusted::boolean, title = coalesce(nullif(:title::text, ''), title), author = coalesce(nullif(:author::text, ''), author),
-  tells = :tells, update_time = :now where id = :id and (:trusted::boolean or not trusted);
+  tells = :tells, lines = :lines, update_time = :now where id = :id and (:trusted::boolean or not trusted);
 
 -- name: give_build_job
 -- A new job, from the beginning: nothing is made yet.
@@ -93,9 +93,15 @@ select b.id, b.use_time from {build} b where b.completed
 order by b.use_time desc, b.id desc limit :cache;
 
 -- name: living_builds
--- Older builds for the same pull request or branch that are not over. A stranger's branch of that name is another one.
-select b.id, b.job from {build} b join {key} k on k.job_type = 'build' and k.job_key = b.project || ':' || b.commit_id and k.id = b.job
-where b.project = :project and b.id < :before::bigint and (b.pull_request = :pull_request::int or b.trusted and b.branch = :branch::text) order by b.id;
+-- Older builds that are not over and that this pull request or branch may want. A stranger's branch of that name is
+-- another one. Differs because somebody else may just be joining one: they are locked, newest first like everywhere.
+select b.id, b.job, b.trusted, b.branch, b.pull_request, b.lines
+from {build} b join {key} k on k.job_type = 'build' and k.job_key = b.project || ':' || b.commit_id and k.id = b.job
+where b.project = :project and b.id < :before::bigint and (b.pull_request = :pull_request::int or b.trusted and b.branch = :branch::text or b.lines <> '[]')
+order by b.id desc for update of b;
+
+-- name: put_lines
+update {build} set lines = :lines where id = :id;
 
 -- name: ended_builds
 -- Their job is final, and nobody has written their files, or looked whether `completed` says the same.
