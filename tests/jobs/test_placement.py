@@ -112,6 +112,8 @@ def test_bad_duties_and_rules_are_refused() -> None:
         ({"prefers": ["gpu"], "prefer_for": -1}, "prefer_for=-1"),
         ({"prefers": [""]}, "prefers"),
         ({"labels": [7]}, "labels"),
+        ({"labels": 5}, "labels"),
+        ({"prefers": None}, "prefers"),
     ],
 )
 def test_bad_preferences_are_refused_where_they_are_written(given: dict[str, Any], told: str) -> None:

@@ -89,6 +89,7 @@ def test_packs_cover_every_number_once_and_in_order(start: int, length: int, siz
         (Packs(None, "9", 0, -1), {"start", "end", "size", "first"}),  # type: ignore[arg-type]
         (Packs(0, 2**63, 1), {"end"}),
         (Packs(10, 8, 1), {"end"}),
+        (Packs(10, 8, 0, -1), {"end", "size", "first"}),
     ],
 )
 def test_every_number_that_cannot_be_is_named(partition: Partition, fields: set[str]) -> None:

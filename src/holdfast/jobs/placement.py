@@ -134,9 +134,9 @@ def check_preference(labels: Sequence[str], seconds: Any, what: str) -> Preferen
 
 def check_labels(labels: Any, what: str) -> tuple[str, ...]:
     """Labels as they were given: a list of texts, or one text."""
-    found = (labels,) if isinstance(labels, str) else tuple(labels)
+    found = (labels,) if isinstance(labels, str) else tuple(labels) if isinstance(labels, Iterable) else None
+    if found is None or not all(isinstance(label, str) and label.strip() for label in found):
+        raise Invalid(f"{what}={labels!r:.60}; give a list of labels that are not empty.")
     for label in found:
-        if not isinstance(label, str) or not label.strip():
-            raise Invalid(f"{what}={labels!r}; give a list of labels that are not empty.")
         check_text(label, what)
     return found

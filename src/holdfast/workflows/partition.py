@@ -69,10 +69,10 @@ def problems(partition: Partition) -> Iterator[tuple[str, str]]:
             if not wrong and first > total:
                 wrong = [("first", f"is {first}, behind the last of {total} shards")]
         case Packs(start, end, size, first):
-            ends = [] if end is None else _no_number("end", end)
-            wrong = [*_no_number("start", start), *ends, *_no_number("size", size, 1), *_no_number("first", first, 0)]
+            wrong = [*_no_number("start", start), *([] if end is None else _no_number("end", end))]
             if not wrong and end is not None and end < start - 1:
                 wrong = [("end", f"is {end}, before the start at {start}")]
+            wrong += [*_no_number("size", size, 1), *_no_number("first", first, 0)]
     yield from wrong
 
 
