@@ -96,8 +96,8 @@ order by b.use_time desc, b.id desc limit :cache;
 -- Older builds that are not over and that this pull request or branch may want. A stranger's branch of that name is
 -- another one. Differs because somebody else may just be joining one: they are locked, newest first like everywhere.
 select b.id, b.job, b.trusted, b.branch, b.pull_request, b.lines
-from {build} b join {key} k on k.job_type = 'build' and k.job_key = b.project || ':' || b.commit_id and k.id = b.job
-where b.project = :project and b.id < :before::bigint and (b.pull_request = :pull_request::int or b.trusted and b.branch = :branch::text or b.lines <> '[]')
+from {key} k join {build} b on b.job = k.id
+where k.job_type = 'build' and b.project = :project and b.id < :before::bigint and (b.pull_request = :pull_request::int or b.trusted and b.branch = :branch::text or b.lines <> '[]')
 order by b.id desc for update of b;
 
 -- name: put_lines
