@@ -136,6 +136,59 @@ def test_a_run_is_followed_to_its_end(shop: App) -> None:
     play(scene, shop)
 
 
+def test_a_run_whose_watchers_had_all_left_is_told_anew(shop: App) -> None:
+    run = shop.submit("report", "monday")
+
+    async def scene(live: Live) -> None:
+        stream = live.stream("run", lambda: RunTopic(run.id), None)
+        known = (await take(stream, lambda e: e["event"] == "run"))[-1]["id"]
+        await stream.aclose()  # type: ignore[attr-defined]
+        assert live._watched == {}
+        await asyncio.to_thread(shop.run_until_idle)
+        again = live.stream("run", lambda: RunTopic(run.id), known)
+        told = await take(again, lambda e: e["event"] == "run")
+        assert told[0]["event"] == "reset"
+        assert told[-1]["data"]["steps"]["prepare"]["state"] == "SUCCESS"
+
+    play(scene, shop)
+
+
+def test_a_run_goes_on_behind_the_last_event_while_somebody_watches_it(shop: App) -> None:
+    run = shop.submit("report", "monday")
+
+    async def scene(live: Live) -> None:
+        stays = live.stream("run", lambda: RunTopic(run.id), None)
+        known = (await take(stays, lambda e: e["event"] == "run"))[-1]["id"]
+        await asyncio.to_thread(shop.run_until_idle)
+        told = await everything(live.stream("run", lambda: RunTopic(run.id), known))
+        assert "reset" not in [e["event"] for e in told]
+        assert told == await everything(stays)
+
+    play(scene, shop)
+
+
+def test_a_run_with_more_behind_it_than_is_kept_is_a_reset(shop: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.web.topics.KEPT", 2)
+    run = shop.submit("report", "monday")
+    topic = RunTopic(run.id)
+    topic.look(shop.store)
+    known = topic.since(None)[-1].id
+    shop.run_until_idle()
+    topic.look(shop.store)
+    assert [event.name for event in topic.since(known)][0] == "reset"
+
+
+def test_who_knows_everything_is_answered_at_once(shop: App) -> None:
+    job = shop.enqueue("mail", "send", {"to": "a"})
+
+    async def scene(live: Live) -> None:
+        stream = live.stream("job", lambda: JobTopic(job.id), None)
+        known = (await take(stream, lambda e: e["event"] == "move"))[-1]["id"]
+        assert await asyncio.wait_for(anext(live.stream("job", lambda: JobTopic(job.id), known)), 5) == b": here\n\n"
+
+    play(scene, shop)
+
+
 class Ending:
     """A topic that is over at its second look, which takes until it is let go."""
 
@@ -235,7 +288,9 @@ def test_a_stream_is_served(client: Client, shop: App) -> None:
     shop.run_until_idle()
     answer = client.get(f"/api/v1/jobs/{job.id}/events")
     assert answer.headers["content-type"].startswith("text/event-stream")
-    events = [read(part.encode()) for part in answer.text.strip().split("\n\n")]
+    here, *told = answer.text.strip().split("\n\n")
+    assert here.startswith(":")
+    events = [read(part.encode()) for part in told]
     assert events[-1]["event"] == "end"
     assert client.get("/api/v1/jobs/99999/events").status_code == 404
     assert client.get("/api/v1/workflows/report/never/events").status_code == 404

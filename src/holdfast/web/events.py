@@ -57,7 +57,7 @@ async def run_events(site: TheSite, workflow: Name, trigger: Trigger, last_event
 
 
 async def _stream(site: Site, key: Any, make: Callable[[], Topic], last: str | None) -> Stream:
-    """The first event is waited for here, so that what does not exist is answered as such."""
+    """The first line is waited for here, so that what does not exist is answered as such."""
     told = site.live.stream(key, make, last)
     first = await anext(told, b"")
 

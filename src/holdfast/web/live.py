@@ -95,6 +95,7 @@ class Live:
         watcher = Watcher()
         watched = await self._join(key, make, watcher, last)
         try:
+            yield b": here\n\n"  # who knows everything already is answered at once, too
             while not self._stopping:
                 while watcher.waiting:
                     yield watcher.waiting.popleft().encode()

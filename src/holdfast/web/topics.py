@@ -2,6 +2,7 @@
 
 import contextlib
 import heapq
+import secrets
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -152,11 +153,16 @@ def _unknown(event: Event, known: tuple[int, int]) -> bool:
 
 
 class RunTopic:
-    """One run: itself as it is, then each step and the run as they move."""
+    """One run: itself as it is, then each step and the run as they move.
+
+    An id says which topic has told how much. What one has told another cannot know: one that is made when everybody had
+    left, or by another server, tells everything again.
+    """
 
     def __init__(self, run: int) -> None:
         self.run = run
         self.over = False
+        self.mark = secrets.randbits(48)
         self.count = 0
         self.last: Any = None
         self.events: list[Event] = []
@@ -181,12 +187,15 @@ class RunTopic:
 
     def _event(self, name: str, content: Any) -> Event:
         self.count += 1
-        return Event(name, content, f"{self.run}-{self.count}")
+        return Event(name, content, self._id())
+
+    def _id(self) -> str:
+        return f"{self.mark}-{self.count}"
 
     def since(self, last: str | None) -> list[Event]:
-        known = None if last is None else _numbers(last)
-        if last is None or known is None or known[0] != self.run or known[1] > self.count:
-            first = [] if last is None else [Event("reset", {"reason": "unknown"})]
-            now = [Event("run", self.last, f"{self.run}-{self.count}")]
-            return [*first, *now, *([Event("end", self.last, f"{self.run}-{self.count}")] if self.over else [])]
-        return [event for event in self.events if (_numbers(event.id or "") or (0, 0))[1] > known[1]]
+        mark, count = _numbers(last or "") or (None, 0)
+        if mark == self.mark and self.count - len(self.events) <= count <= self.count:
+            return self.events[len(self.events) - self.count + count :]
+        first = [] if last is None else [Event("reset", {"reason": "unknown"})]
+        now = [Event("run", self.last, self._id())]
+        return [*first, *now, *([Event("end", self.last, self._id())] if self.over else [])]
