@@ -172,10 +172,10 @@ def test_a_run_with_more_behind_it_than_is_kept_is_a_reset(shop: App, monkeypatc
     run = shop.submit("report", "monday")
     topic = RunTopic(run.id)
     topic.look(shop.store)
-    known = topic.since(None)[-1].id
+    known = topic.since(None, shop.store)[-1].id
     shop.run_until_idle()
     topic.look(shop.store)
-    assert [event.name for event in topic.since(known)][0] == "reset"
+    assert [event.name for event in topic.since(known, shop.store)][0] == "reset"
 
 
 def test_who_knows_everything_is_answered_at_once(shop: App) -> None:
@@ -203,7 +203,7 @@ class Ending:
             return [Event("end", {})]
         return []
 
-    def since(self, last: str | None) -> list[Event]:
+    def since(self, last: str | None, store: Store) -> list[Event]:
         return [Event("first", {})]
 
 
@@ -242,6 +242,45 @@ def test_the_instance_tells_of_each_record_once_and_replays_what_was_missed(shop
         assert [e["data"].get("actor") for e in missed] == ["first", "second", None]
 
     play(scene, shop)
+
+
+def test_records_are_replayed_to_a_watcher_who_was_the_only_one_also_by_another_server(shop: App) -> None:
+    known = ""
+
+    async def before(live: Live) -> None:
+        nonlocal known
+        stream = live.stream("instance", Instance, None)
+        known = (await take(stream, lambda e: e["event"] == "here"))[-1]["id"]
+
+    async def after(live: Live) -> None:
+        told = await take(live.stream("instance", Instance, known), lambda e: e["event"] == "counters")
+        assert [e["data"].get("actor", e["event"]) for e in told] == ["first", "second", "attempt", "counters"]
+        half = told[1]["id"]
+        rest = await take(live.stream("instance", Instance, half), lambda e: e["event"] == "counters")
+        assert [e["event"] for e in rest] == ["attempt", "counters"]
+        assert rest[0]["id"] == told[2]["id"]
+
+    shop.pause("mail", actor="earlier")
+    play(before, shop)
+    shop.pause("mail", actor="first")
+    shop.clock.advance(1)  # type: ignore[attr-defined]
+    shop.resume("mail", actor="second")
+    shop.clock.advance(1)  # type: ignore[attr-defined]
+    shop.enqueue("mail", "refuse", {"why": "no"})
+    shop.run_until_idle()
+    play(after, shop)
+
+
+def test_more_records_than_a_watcher_may_be_behind_are_a_reset(shop: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.web.topics.KEPT", 2)
+    topic = Instance()
+    topic.look(shop.store)
+    known = topic.since(None, shop.store)[0].id
+    for number in range(3):
+        shop.pause("mail", actor=f"operator {number}")
+        topic.look(shop.store)
+        told = [event.name for event in topic.since(known, shop.store)]
+        assert told[0] == ("audit" if number < 2 else "reset")
 
 
 @pytest.mark.parametrize("last", ["999999-999999", "0--1", "nonsense", ""])

@@ -49,8 +49,8 @@ class Topic(Protocol):
         """What is new since the last look. Called in a thread, one look at a time."""
         ...
 
-    def since(self, last: str | None) -> list[Event]:
-        """What a watcher is told first, who knows everything up to the event `last`."""
+    def since(self, last: str | None, store: Store) -> list[Event]:
+        """What a watcher is told first, who knows everything up to the event `last`. Called in a thread, between looks."""
         ...
 
 
@@ -61,9 +61,15 @@ class Watcher:
         self.waiting: deque[Event] = deque()
         self.told = asyncio.Event()
         self.cut = False
+        self.most = 0
+
+    def begin(self, events: list[Event]) -> None:
+        """What has happened before is told however much it is."""
+        self.waiting.extend(events)
+        self.most = len(events) + MOST_BEHIND
 
     def tell(self, events: list[Event]) -> None:
-        if len(self.waiting) + len(events) > MOST_BEHIND:
+        if len(self.waiting) + len(events) > self.most:
             self.cut = True
         else:
             self.waiting.extend(events)
@@ -122,9 +128,10 @@ class Live:
                 watched = Watched(make())
                 await self._look(watched)  # `NotFound` comes from here, before the stream begins
                 watched.over = watched.topic.over
-                self._watched[key] = watched
-            watcher.tell(watched.topic.since(last))
+            topic = watched.topic
+            watcher.begin(await anyio.to_thread.run_sync(lambda: topic.since(last, self._reading())))
             watched.watchers.add(watcher)
+            self._watched[key] = watched
             if self._reader is None or self._reader.done():
                 self._reader = asyncio.create_task(self._read())
         return watched

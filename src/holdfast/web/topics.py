@@ -3,7 +3,7 @@
 import contextlib
 import heapq
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,7 +12,7 @@ from holdfast.stores.contract import AttemptRecord, AuditRow, Store
 from holdfast.web.live import Event
 
 PAGE = 1000  # log lines or records read at once
-KEPT = 10_000  # records that a watcher may be behind
+KEPT = 10_000  # records or events that a watcher may be behind
 LOADS_EVERY = 0.2  # seconds between two looks at how full the queues are
 GAPS_CLOSE = timedelta(seconds=2)  # a number that is missing for so long was given back
 
@@ -28,36 +28,19 @@ class Instance:
 
     def __init__(self) -> None:
         self.audit, self.attempt = -1, -1  # the last ones told
-        self.kept: list[tuple[int, int, Event]] = []
-        self.oldest = (0, 0)
         self.loads: Any = None
         self.looked: datetime | None = None
 
     def look(self, store: Store) -> list[Event]:
-        if self.audit < 0:
-            self.audit, self.attempt = store.last_records()
-            self.oldest = self.audit, self.attempt
+        if self.audit < 0:  # the last ones may have appeared before others; from some way back on it can be seen
+            self.audit, self.attempt = (max(0, last - PAGE) for last in store.last_records())
         audits, attempts = store.records(self.audit, self.attempt, PAGE)
         now = store.now()
-        found = [self._note(each) for each in self._in_order(audits, attempts, now)]
-        self.kept += found
-        if len(self.kept) > KEPT:
-            self.oldest = self.kept[-KEPT - 1][:2]
-            self.kept = self.kept[-KEPT:]
-        return [event for *_, event in found] + self._counters(store, now)
-
-    def _in_order(
-        self, audits: Sequence[AuditRow], attempts: Sequence[AttemptRecord], now: datetime
-    ) -> Iterator[AuditRow | AttemptRecord]:
-        told = [_unbroken(audits, self.audit, now), _unbroken(attempts, self.attempt, now)]
-        yield from heapq.merge(*told, key=lambda row: row.time)
-
-    def _note(self, row: AuditRow | AttemptRecord) -> tuple[int, int, Event]:
-        if isinstance(row, AuditRow):
-            self.audit, name, content = row.id, "audit", views.audit(row)
-        else:
-            self.attempt, name, content = row.id, "attempt", views.attempt_record(row)
-        return self.audit, self.attempt, Event(name, content, f"{self.audit}-{self.attempt}")
+        audits, attempts = _unbroken(audits, self.audit, now), _unbroken(attempts, self.attempt, now)
+        found = _in_order(audits, attempts, self.audit, self.attempt)
+        self.audit = audits[-1].id if audits else self.audit
+        self.attempt = attempts[-1].id if attempts else self.attempt
+        return found + self._counters(store, now)
 
     def _counters(self, store: Store, now: datetime) -> list[Event]:
         """How full the queues are, if that is another than before."""
@@ -72,18 +55,35 @@ class Instance:
         self.loads = loads
         return [Event("counters", {"time": views.moment(now), "queues": loads}), Event("changed", {"queues": changed})]
 
-    def since(self, last: str | None) -> list[Event]:
+    def since(self, last: str | None, store: Store) -> list[Event]:
         counters = [] if self.loads is None else [Event("counters", {"time": None, "queues": self.loads})]
-        here = Event("here", {}, f"{self.audit}-{self.attempt}")
-        if last is None:
-            return [here, *counters]
-        known = _numbers(last)
-        if known is None or not (
-            self.oldest[0] <= known[0] <= self.audit and self.oldest[1] <= known[1] <= self.attempt
-        ):
-            return [Event("reset", {"reason": "unknown"}), here, *counters]
-        missed = [event for audit, attempt, event in self.kept if audit > known[0] or attempt > known[1]]
-        return [*missed, *counters]
+        missed = None if last is None else self._missed(last, store)
+        if missed is not None:
+            return [*missed, *counters]
+        reset = [] if last is None else [Event("reset", {"reason": "unknown"})]
+        return [*reset, Event("here", {}, f"{self.audit}-{self.attempt}"), *counters]
+
+    def _missed(self, last: str, store: Store) -> list[Event] | None:
+        """The records between that event and now, from the database, whoever told of it; None if they are too many."""
+        audit, attempt = _numbers(last) or (-1, -1)
+        if not (0 <= audit <= self.audit and 0 <= attempt <= self.attempt):
+            return None
+        audits, attempts = store.records(audit, attempt, KEPT + 1)
+        audits = [row for row in audits if row.id <= self.audit]
+        attempts = [row for row in attempts if row.id <= self.attempt]
+        return _in_order(audits, attempts, audit, attempt) if len(audits) + len(attempts) <= KEPT else None
+
+
+def _in_order(audits: Sequence[AuditRow], attempts: Sequence[AttemptRecord], audit: int, attempt: int) -> list[Event]:
+    """Records as they are told behind these numbers."""
+    found = []
+    for row in heapq.merge(audits, attempts, key=lambda row: row.time):
+        if isinstance(row, AuditRow):
+            audit, name, content = row.id, "audit", views.audit(row)
+        else:
+            attempt, name, content = row.id, "attempt", views.attempt_record(row)
+        found.append(Event(name, content, f"{audit}-{attempt}"))
+    return found
 
 
 def _unbroken(rows: Sequence[Any], last: int, now: datetime) -> list[Any]:
@@ -137,7 +137,7 @@ class JobTopic:
     def _id(self) -> str:
         return f"{self.moves}-{self.line}"
 
-    def since(self, last: str | None) -> list[Event]:
+    def since(self, last: str | None, store: Store) -> list[Event]:
         known = None if last is None else _numbers(last)
         if last is not None and known is None:
             return [Event("reset", {"reason": "unknown"}), *self.events]
@@ -192,7 +192,7 @@ class RunTopic:
     def _id(self) -> str:
         return f"{self.mark}-{self.count}"
 
-    def since(self, last: str | None) -> list[Event]:
+    def since(self, last: str | None, store: Store) -> list[Event]:
         mark, count = _numbers(last or "") or (None, 0)
         if mark == self.mark and self.count - len(self.events) <= count <= self.count:
             return self.events[len(self.events) - self.count + count :]
