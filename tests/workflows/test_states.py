@@ -95,6 +95,42 @@ def step(state: StepState = S.DORMANT, **facts: Any) -> Step:
 KNOWN = (Result.SUCCESS, Result.FAILED, Result.ERROR)
 
 
+@pytest.mark.claim("F3", "F16")
+@pytest.mark.parametrize(("was", "to"), list(itertools.product(S, S)))
+def test_the_way_between_two_states_goes_by_the_tables(was: StepState, to: StepState) -> None:
+    near = {state: MOVES.get(state, frozenset()) | RETRY_MOVES.get(state, frozenset()) for state in S}
+    reached = set(near[was])
+    while more := {further for state in reached for further in near[state]} - reached:
+        reached |= more
+    for were_created, all_created, failed in itertools.product((False, True), (False, True), (0, 1)):
+        before = Step("a", was, all_created=were_created)
+        way = states.way(before, Step("a", to, failed=failed, all_created=all_created))
+        assert bool(way) is (to in reached and to is not was)
+        assert way[-1:] in ((), (to,))
+        assert all(following in near[state] for state, following in itertools.pairwise((was, *way)))
+
+
+@pytest.mark.claim("F3", "F4", "F7", "F16")
+@pytest.mark.parametrize(
+    ("was", "to", "facts", "expected"),
+    [
+        (S.DORMANT, S.SUCCESS, {"all_created": True}, [S.READY, S.SUCCESS]),
+        (S.DORMANT, S.FAILED, {"all_created": True, "failed": 1}, [S.READY, S.FAILED]),
+        (S.DORMANT, S.FAILED, {"failed": 1}, [S.START, S.FAILED]),
+        (S.START, S.ERROR, {"errors": 1}, [S.ERROR]),
+        (S.START, S.ERROR, {"all_created": True, "errors": 1}, [S.READY, S.ERROR]),
+        (S.DORMANT, S.ACCEPTABLE_FAILED, {}, [S.ACCEPTABLE_FAILED]),
+        (S.DORMANT, S.ACCEPTABLE_FAILED, {"all_created": True, "failed": 1}, [S.READY, S.ACCEPTABLE_FAILED]),
+        (S.SKIP_BY_ERROR, S.SUCCESS, {"all_created": True}, [S.DORMANT, S.READY, S.SUCCESS]),
+        (S.ERROR, S.SUCCESS, {"all_created": True}, [S.START, S.READY, S.SUCCESS]),
+    ],
+)
+def test_the_way_between_two_states_fits_the_tasks(
+    was: StepState, to: StepState, facts: dict[str, Any], expected: list[StepState]
+) -> None:
+    assert list(states.way(Step("a", was), Step("a", to, **facts))) == expected
+
+
 @pytest.mark.claim("F4")
 @pytest.mark.parametrize("others", list(itertools.product(KNOWN, repeat=2)))
 def test_a_step_sleeps_while_a_dependency_is_undone_whatever_the_others_are(others: tuple[Result, ...]) -> None:

@@ -13,7 +13,7 @@ Rules:
 - Nothing here does I/O or reads a clock.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -163,6 +163,34 @@ def move(step: Step, to: StepState) -> Step:
     if to not in MOVES.get(step.state, ()):
         raise IllegalMove(f"Step `{step.name}` in state `{step.state}` may not become `{to}`.")
     return structs.replace(step, state=to)
+
+
+def way(before: Step, after: Step) -> tuple[StepState, ...]:
+    """The states that a step went through between two looks at it, the last one included; empty if there is no way.
+
+    The shortest way by the tables that its tasks allow: with tasks it has begun, and if all were created it was `READY`.
+    """
+    decided = StepState.READY if after.all_created else StepState.START
+    if after.state is StepState.ACCEPTABLE_FAILED and not after.undone + after.succeeded + after.failed + after.errors:
+        decided = StepState.DORMANT
+    again = StepState.READY if before.all_created else StepState.START
+
+    def unlike(way: Sequence[StepState]) -> tuple[bool, bool, int]:
+        return way[0] is StepState.ERROR and way[1] is not again, way[-2] is not decided, len(way)
+
+    ways = [] if before.state is after.state else _ways((before.state,), after.state)
+    return min(ways, key=unlike, default=(before.state,))[1:]
+
+
+def _ways(past: tuple[StepState, ...], to: StepState) -> Iterator[tuple[StepState, ...]]:
+    """Every way that passes no state twice."""
+    if past[-1] is to:
+        yield past
+        return
+    moves = MOVES.get(past[-1], frozenset()) | RETRY_MOVES.get(past[-1], frozenset())
+    for state in StepState:
+        if state in moves and state not in past:
+            yield from _ways((*past, state), to)
 
 
 def next_state(step: Step, dependencies: Sequence[Result], phase_open: bool, cut: bool = False) -> StepState:
