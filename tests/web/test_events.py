@@ -136,6 +136,93 @@ def test_a_run_is_followed_to_its_end(shop: App) -> None:
     play(scene, shop)
 
 
+def steps(events: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
+    told = (e["data"] for e in events if e["event"] == "step")
+    return [(step["step"], step["from_state"], step["state"]) for step in told if step["from_state"] != step["state"]]
+
+
+@pytest.fixture
+def chain(app: Callable[..., App]) -> App:
+    """A workflow of quick steps, written in the other order, and one that is left out."""
+    made = app()
+    workflow = made.workflow("chain")
+    for number in reversed(range(30)):
+
+        def step(task: Any) -> None: ...
+
+        workflow.step(name=f"step{number}", after=[f"step{number - 1}"] if number else [])(step)
+
+    @workflow.step(after=["step29"], can_ignore=True)
+    def last(task: Any) -> None: ...
+
+    return made
+
+
+CHAIN = [
+    *((f"step{n}", *move) for n in range(30) for move in (("DORMANT", "READY"), ("READY", "SUCCESS"))),
+    ("last", "DORMANT", "IGNORED"),
+]
+
+
+@pytest.mark.claim("F3")
+def test_a_run_that_is_over_is_told_by_the_moves_of_its_steps_in_their_order(chain: App) -> None:
+    run = chain.submit("chain", "monday", ignore=["last"])
+    chain.run_until_idle()
+
+    async def scene(live: Live) -> None:
+        told = await everything(live.stream("run", lambda: RunTopic(run.id), None))
+        assert steps(told) == CHAIN
+        assert [e["event"] for e in told[-2:]] == ["run", "end"]
+        times = [e["data"]["time"] for e in told[:-2]]
+        assert None not in times
+        assert times == sorted(times)
+        assert told[-3]["data"]["created"] == 0
+
+    play(scene, chain)
+
+
+@pytest.mark.claim("F3")
+def test_moves_that_nobody_saw_are_told_as_the_table_has_them(chain: App) -> None:
+    run = chain.submit("chain", "monday", ignore=["last"])
+    topic = RunTopic(run.id)
+    topic.look(chain.store)
+    before = topic.since(None, chain.store)
+    chain.clock.advance(1)  # type: ignore[attr-defined]
+    chain.run_until_idle()
+    told = [read(event.encode()) for event in (*before, *topic.look(chain.store)) if event.name == "step"]
+    assert steps(told) == CHAIN
+
+
+@pytest.mark.claim("F3", "F16")
+def test_a_run_that_was_retried_is_told_of_by_moves_of_the_table(app: Callable[..., App]) -> None:
+    made, broken = app(), [True]
+    workflow = made.workflow("fragile")
+
+    @workflow.step(retries=0)
+    def first(task: Any) -> None:
+        if broken:
+            raise ValueError(broken.pop())
+
+    @workflow.step(after=["first"])
+    def second(task: Any) -> None: ...
+
+    run = made.submit("fragile", "monday")
+    made.run_until_idle()
+    topic = RunTopic(run.id)
+    topic.look(made.store)
+    made.clock.advance(1)  # type: ignore[attr-defined]
+    made.workflow_run("fragile", "monday").retry()
+    made.clock.advance(1)  # type: ignore[attr-defined]
+    made.run_until_idle()
+    ran = [("READY", "SUCCESS"), ("DORMANT", "READY"), ("READY", "SUCCESS")]
+    since = [("second", "SKIP_BY_ERROR", "DORMANT"), ("first", "ERROR", "READY")]
+    told = steps([read(event.encode()) for event in topic.look(made.store) if event.name == "step"])
+    assert sorted(told[:2]) == sorted(since)  # by one action
+    assert told[2:] == [(name, *move) for name, move in zip(("first", "second", "second"), ran, strict=True)]
+    history = steps([read(event.encode()) for event in topic.history()])
+    assert history == [("first", "DORMANT", "READY"), *told[2:]]
+
+
 def test_a_run_whose_watchers_had_all_left_is_told_anew(shop: App) -> None:
     run = shop.submit("report", "monday")
 
@@ -175,7 +262,7 @@ def test_a_run_with_more_behind_it_than_is_kept_is_a_reset(shop: App, monkeypatc
     known = topic.since(None, shop.store)[-1].id
     shop.run_until_idle()
     topic.look(shop.store)
-    assert [event.name for event in topic.since(known, shop.store)][0] == "reset"
+    assert topic.since(known, shop.store)[0].name == "reset"
 
 
 def test_who_knows_everything_is_answered_at_once(shop: App) -> None:

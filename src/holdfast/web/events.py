@@ -46,7 +46,11 @@ async def job_events(site: TheSite, job_id: JobId, last_event_id: LastEvent = No
 
 @watch("/workflows/{workflow:str}/{trigger:str}/events", errors=(NotFound,))
 async def run_events(site: TheSite, workflow: Name, trigger: Trigger, last_event_id: LastEvent = None) -> Stream:
-    """A run as it is, then its steps as they change; `end` is the last one."""
+    """The moves of a run's steps so far and the run as it is, then each change; `end` is the last one.
+
+    `step` is a move of a step, with its time where that is stored, or a change of its numbers; `run` is the whole run. With
+    `Last-Event-ID` it goes on behind that event, or says `reset` and tells everything.
+    """
 
     def find() -> int:
         with site.reader() as store:

@@ -3,17 +3,26 @@
 import contextlib
 import heapq
 import secrets
-from collections.abc import Sequence
-from datetime import datetime, timedelta
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any, ClassVar
+
+from msgspec import structs
 
 from holdfast import views
-from holdfast.stores.contract import AttemptRecord, AuditRow, Store
+from holdfast.stores.contract import AttemptRecord, AuditRow, RunStep, Store
 from holdfast.web.live import Event
+from holdfast.workflows.definition import StepDefinition
+from holdfast.workflows.graph import in_order
+from holdfast.workflows.plan import StepRow, as_step
+from holdfast.workflows.states import Step, StepState, way
 
 PAGE = 1000  # log lines or records read at once
 KEPT = 10_000  # records or events that a watcher may be behind
 LOADS_EVERY = 0.2  # seconds between two looks at how full the queues are
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 GAPS_CLOSE = timedelta(seconds=2)  # a number that is missing for so long was given back
 
 
@@ -77,7 +86,8 @@ class Instance:
 def _in_order(audits: Sequence[AuditRow], attempts: Sequence[AttemptRecord], audit: int, attempt: int) -> list[Event]:
     """Records as they are told behind these numbers."""
     found = []
-    for row in heapq.merge(audits, attempts, key=lambda row: row.time):
+    rows: Iterator[AuditRow | AttemptRecord] = heapq.merge(audits, attempts, key=lambda row: row.time)
+    for row in rows:
         if isinstance(row, AuditRow):
             audit, name, content = row.id, "audit", views.audit(row)
         else:
@@ -152,50 +162,119 @@ def _unknown(event: Event, known: tuple[int, int]) -> bool:
     return {"move": moves > known[0], "log": line > known[1]}.get(event.name, True)
 
 
-class RunTopic:
-    """One run: itself as it is, then each step and the run as they move.
+class Following(ABC):
+    """What a run and a build have in common: their steps' moves so far and how they stand, then each change.
 
     An id says which topic has told how much. What one has told another cannot know: one that is made when everybody had
     left, or by another server, tells everything again.
     """
 
-    def __init__(self, run: int) -> None:
-        self.run = run
+    name: ClassVar[str]
+
+    def __init__(self) -> None:
         self.over = False
         self.mark = secrets.randbits(48)
-        self.count = 0
-        self.last: Any = None
-        self.events: list[Event] = []
+        self.count = 0  # what was told
+        self.forgotten = 0  # so much of it is kept no more
+        self.kept: list[tuple[int, Event]] = []
+        self.shape: Any = None  # how it stands
 
-    def look(self, store: Store) -> list[Event]:
-        row = views.run(store.run_by_id(self.run))
-        if row == self.last:
+    @abstractmethod
+    def look(self, store: Store) -> list[Event]: ...
+
+    @abstractmethod
+    def history(self) -> list[Event]:
+        """What has happened, as far as it is stored."""
+
+    def stands(self, shape: Any, over: bool, happened: Sequence[Event]) -> list[Event]:
+        """It stands like this now. What has happened before the first look is told by `since`."""
+        first, self.shape, self.over = self.shape is None, shape, over
+        if first:
             return []
-        before = self.last or {"steps": {}}
-        found = [
-            self._event("step", {"step": name, "from_state": before["steps"].get(name, {}).get("state"), **step})
-            for name, step in row["steps"].items()
-            if before["steps"].get(name) != step
-        ]
-        found.append(self._event("run", row))
-        self.last = row
-        if row["end_time"] is not None:
-            found.append(self._event("end", row))
-            self.over = True
-        self.events = [*self.events, *found][-KEPT:]
-        return found
+        found = [self._numbered(number, event) for number, event in enumerate(happened, self.count + 1)]
+        self.count += len(found) + 1
+        self.kept += found
+        if len(self.kept) > KEPT:
+            self.forgotten = self.kept[-KEPT - 1][0]
+            self.kept = self.kept[-KEPT:]
+        return [event for _, event in (*found, *self._present())]
 
-    def _event(self, name: str, content: Any) -> Event:
-        self.count += 1
-        return Event(name, content, self._id())
+    def _present(self) -> list[tuple[int, Event]]:
+        names = (self.name, "end") if self.over else (self.name,)
+        return [self._numbered(number, Event(name, self.shape)) for number, name in enumerate(names, self.count)]
 
-    def _id(self) -> str:
-        return f"{self.mark}-{self.count}"
+    def _numbered(self, number: int, event: Event) -> tuple[int, Event]:
+        return number, structs.replace(event, id=f"{self.mark}-{number}")
 
     def since(self, last: str | None, store: Store) -> list[Event]:
-        mark, count = _numbers(last or "") or (None, 0)
-        if mark == self.mark and self.count - len(self.events) <= count <= self.count:
-            return self.events[len(self.events) - self.count + count :]
-        first = [] if last is None else [Event("reset", {"reason": "unknown"})]
-        now = [Event("run", self.last, self._id())]
-        return [*first, *now, *([Event("end", self.last, self._id())] if self.over else [])]
+        """The history has no ids: who did not hear all of it begins again."""
+        mark, known = _numbers(last or "") or (None, 0)
+        if mark == self.mark and self.forgotten <= known <= self.count + self.over:
+            return [event for number, event in (*self.kept, *self._present()) if number > known]
+        reset = [] if last is None else [Event("reset", {"reason": "unknown"})]
+        return [*reset, *self.history(), *(event for _, event in self._present())]
+
+
+class RunTopic(Following):
+    """One run: the moves of its steps, and itself."""
+
+    name = "run"
+
+    def __init__(self, run: int) -> None:
+        super().__init__()
+        self.run = run
+        self.steps: dict[str, RunStep] = {}
+        self.order: list[StepDefinition] = []  # each behind what it comes after
+
+    def look(self, store: Store) -> list[Event]:
+        row = store.run_by_id(self.run)
+        shape = views.run(row)
+        if shape == self.shape:
+            return []
+        if not self.order:
+            declared = {step.name: step for step in row.definition.steps}
+            after = {name: step.after for name, step in declared.items()}
+            order = in_order(after, {name: step.phase for name, step in declared.items()})
+            self.order = [declared[name] for name in order]
+        before, self.steps = self.steps, {step.counts.name: step for step in row.steps}
+        happened = self._happened(before) if before else []
+        return self.stands(shape, row.end_time is not None, happened)
+
+    def history(self) -> list[Event]:
+        return self._happened(
+            {name: RunStep(StepRow(name, step.counts.partition)) for name, step in self.steps.items()}
+        )
+
+    def _happened(self, before: Mapping[str, RunStep]) -> list[Event]:
+        """What happened to the steps since they were like that, in the order of the times that are stored."""
+        found: list[tuple[datetime, Event]] = []
+        for declared in self.order:
+            was, step = before[declared.name], self.steps[declared.name]
+            shape = views.run_step(step)
+            if shape != views.run_step(was):
+                ends = (self.steps[name].end_time for name in declared.after)
+                earliest = max((end for end in ends if end is not None), default=LONG_AGO)
+                counts = as_step(declared, was.counts), as_step(declared, step.counts)
+                found += _moves(*counts, (step.start_time, step.end_time), earliest, shape)
+        return [event for _, event in sorted(found, key=lambda pair: pair[0])]
+
+
+def _moves(
+    was: Step, step: Step, times: tuple[datetime | None, datetime | None], earliest: datetime, shape: Mapping[str, Any]
+) -> Iterator[tuple[datetime, Event]]:
+    """A step's moves, each with the time it is put in order by: of those in between, and after a retry, none is stored.
+
+    The last one has everything about the step; if it did not move its numbers have changed.
+    """
+    start_time, end_time = times
+    states = [was.state, *(way(was, step) or (step.state,))]
+    at = LONG_AGO  # a retry comes before everything that follows from it
+    for number, (from_state, state) in enumerate(pairwise(states), 2):
+        at = max(at, earliest) if from_state is StepState.DORMANT else at
+        last = number == len(states)
+        begins = number == 2 and from_state is StepState.DORMANT
+        time = end_time if last and step.done else start_time if begins else None
+        time = None if time is None or time < at else time
+        at = time or at
+        content = {"step": step.name, "from_state": from_state, "state": state, "time": time and views.moment(time)}
+        yield at, Event("step", {**content, **shape} if last else content)
