@@ -208,6 +208,27 @@ def test_a_token_is_no_session_and_a_login_no_token(shop: App, stranger: Client)
     assert stranger.get(f"/login?token={token(shop, name='other')}", follow_redirects=False).status_code == 401
 
 
+OTHERS_COOKIES = [
+    'prefs={"a":"b"}',
+    "x=a b c",
+    "x[1]=2",
+    "foo",
+    "a@b=1",
+    'x="unterminated',
+    "=",
+    "holdfast_session_8766=other",
+]
+
+
+def test_a_session_lasts_whatever_cookies_other_programs_of_the_machine_set(browser: Browser) -> None:
+    own = f"holdfast_session_8765={browser.client.cookies['holdfast_session_8765']}"
+    browser.client.cookies.clear()
+    for foreign in OTHERS_COOKIES:
+        for cookies in (f"{foreign}; {own}", f"{own}; {foreign}", f"{foreign};{own};{foreign}"):
+            assert browser.client.get("/api/v1/jobs", headers={"Cookie": cookies}).status_code == 200, cookies
+        assert browser.client.get("/api/v1/jobs", headers={"Cookie": foreign}).status_code == 401
+
+
 def test_logging_out_ends_the_session(browser: Browser) -> None:
     kept = dict(browser.client.cookies)
     assert browser.client.post("/logout", headers={"X-CSRF-Token": browser.csrf_token}).status_code == 200

@@ -6,7 +6,6 @@
 
 import ipaddress
 from collections.abc import Sequence
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 import anyio
@@ -148,17 +147,14 @@ class Answering:
 
 
 def _shown(scope: Any) -> Shown:
-    """The Authorization headers and the session cookie of a request."""
+    """The Authorization headers and the session cookie of a request.
+
+    Every port of a host gets the cookies of all others: what those look like is no matter.
+    """
     headers = [(name, value.decode("latin-1")) for name, value in scope["headers"]]
-    cookies: SimpleCookie = SimpleCookie()
-    for name, value in headers:
-        if name == b"cookie":
-            try:
-                cookies.load(value)
-            except CookieError:
-                continue
-    session = cookies.get(auth.cookie_name(scope))
-    return [value for name, value in headers if name == b"authorization"], None if session is None else session.value
+    pairs = [pair.partition("=") for name, value in headers if name == b"cookie" for pair in value.split(";")]
+    cookies = {name.strip(): value.strip().strip('"') for name, _, value in pairs}
+    return [value for name, value in headers if name == b"authorization"], cookies.get(auth.cookie_name(scope))
 
 
 def _shielded(send: Send) -> Send:
