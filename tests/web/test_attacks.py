@@ -1,13 +1,17 @@
 """Things that are sent to break the server, or to make it tell what it should not."""
 
+import asyncio
 import json
 from itertools import product
 from typing import Any
 from urllib.parse import quote
 
+import pytest
+
 from holdfast import App
 from holdfast.web import paging
-from tests.web.conftest import Client
+from holdfast.web.app import create
+from tests.web.conftest import Client, token
 
 JSON = {"Content-Type": "application/json"}
 INJECTIONS = (
@@ -154,3 +158,39 @@ def test_markup_in_names_stays_text(client: Client, shop: App) -> None:
     answer: Any = client.get("/api/v1/jobs")
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("content", ["application/json", "application/x-www-form-urlencoded"])
+def test_a_client_that_leaves_in_the_middle_of_a_body_is_no_failure(
+    shop: App, caplog: pytest.LogCaptureFixture, content: str
+) -> None:
+    headers = {"host": "localhost", "authorization": f"Bearer {token(shop)}", "content-type": content}
+    path = "/api/v1/jobs"
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "client": ("x", 1),
+        "headers": [(name.encode(), text.encode()) for name, text in headers.items()],
+    }
+    parts = [{"type": "http.request", "body": b'{"queue": ', "more_body": True}, {"type": "http.disconnect"}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return parts.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def run() -> None:
+        await create(shop)(scope, receive, send)  # type: ignore[arg-type]
+
+    asyncio.run(run())
+    assert sent[0]["status"] == 400
+    assert [record for record in caplog.records if record.name.startswith("holdfast")] == []

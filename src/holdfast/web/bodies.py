@@ -6,12 +6,12 @@ where a number belongs.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import msgspec
 from litestar import Request
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, InternalServerException
 
 from holdfast.errors import Invalid
 
@@ -21,6 +21,14 @@ HEADERS = {"idempotency_key", "last_event_id"}
 
 class StrictRequest(Request[Any, Any, Any]):
     """A request whose JSON is checked before anything sees it."""
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        """The body in parts. A client that leaves in the middle of it is no failure of ours."""
+        try:
+            async for part in super().stream():
+                yield part
+        except InternalServerException as error:
+            raise HTTPException(status_code=400, detail="The body was cut off.") from error
 
     async def json(self) -> Any:
         """The body as the handler's `data` wants it; `Invalid` names what is wrong."""
