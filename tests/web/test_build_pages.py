@@ -62,6 +62,8 @@ def test_a_build_is_shown_with_its_steps_its_outputs_and_its_log_in_colours(brow
     page = browser.client.get(f"/builds/{build.id}").text
     assert '<span class="ink-red">&lt;b&gt;red&lt;/b&gt;</span>' in page
     assert f'href="/api/v1/builds/{build.id}/outputs/report"' in page
+    log = browser.client.get(f"/api/v1/builds/{build.id}/log?follow=false")
+    assert log.headers["content-type"] == "text/plain; charset=utf-8"
     said = text(browser, f"/builds/{build.id}")
     assert re.search(r"compile SUCCESS.* test FAILED.* never SKIP BY FAILED", said)
     assert f"build {build.id}" in text(browser, f"/jobs/{build.job_id}")

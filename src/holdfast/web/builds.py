@@ -23,7 +23,6 @@ BuildId = Annotated[int, PathParameter(ge=1, le=2**63 - 1, description="The buil
 Word = Annotated[str | None, QueryParameter(max_length=250)]
 OutputName = Annotated[str, PathParameter(max_length=200, description="The output's name.")]
 CHUNK = 1 << 16
-PLAIN = "text/plain; charset=utf-8"
 
 
 @look("/builds", answers=shapes.Page[shapes.BuildShape])
@@ -63,7 +62,7 @@ async def log(
     projects = site.projects
     build = await anyio.to_thread.run_sync(projects.use, build_id)
     await anyio.to_thread.run_sync(projects.log_path, build)  # 404 if the folder is not here
-    return Stream(_log(site, projects, build, follow), media_type=PLAIN, headers={"x-accel-buffering": "no"})
+    return Stream(_log(site, projects, build, follow), media_type="text/plain", headers={"x-accel-buffering": "no"})
 
 
 async def _log(site: Site, projects: Projects, build: Build, follow: bool) -> AsyncIterator[bytes]:
