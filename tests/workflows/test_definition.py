@@ -239,8 +239,9 @@ def test_a_step_is_found_by_its_name_or_the_nearest_is_named() -> None:
 
 
 @pytest.mark.claim("F14")
-@pytest.mark.parametrize("trigger", ["", "a/b", "x" * 201, None, 5, "a\0b", "\ud800"])
-def test_a_trigger_is_a_short_text_without_a_slash(trigger: Any) -> None:
+@pytest.mark.parametrize("trigger", ["", "a/b", "x" * 201, None, 5, "a\0b", "\ud800", ".", ".."])
+def test_a_trigger_is_a_short_text_that_can_be_a_part_of_an_address(trigger: Any) -> None:
     assert definitions.check_trigger("2026-11-15 ü") == "2026-11-15 ü"
+    assert definitions.check_trigger("...") == "..."
     with pytest.raises(Invalid, match="trigger="):
         definitions.check_trigger(trigger)

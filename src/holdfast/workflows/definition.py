@@ -296,9 +296,11 @@ def refuse(found: Sequence[str], name: Any, where: str = "") -> None:
 
 
 def check_trigger(trigger: Any) -> str:
-    """A run's name among the runs of its workflow."""
-    if not isinstance(trigger, str) or not TRIGGER.fullmatch(trigger):
-        raise Invalid(f"trigger={trigger!r:.60}; give a text of 1 to {LONGEST_TRIGGER} characters without `/`.")
+    """A run's name among the runs of its workflow, and a part of its address."""
+    if not isinstance(trigger, str) or not TRIGGER.fullmatch(trigger) or trigger in (".", ".."):
+        raise Invalid(
+            f"trigger={trigger!r:.60}; give a text of 1 to {LONGEST_TRIGGER} characters without `/`, and not `.` or `..`."
+        )
     return trigger
 
 
