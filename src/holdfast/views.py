@@ -355,10 +355,15 @@ def build(value: Build) -> Shape:
     return _shape(value, BUILD) | {"steps": {step.name: step.state for step in value.steps}}
 
 
+def build_step(step: Struct) -> Shape:
+    """A step of a build."""
+    return _shape(step, BUILD_STEP)
+
+
 def build_page(value: Build, outputs: Sequence[Struct]) -> Shape:
     """A build with everything about its steps, and its outputs."""
     details = {
-        "step_details": [_shape(step, BUILD_STEP) for step in value.steps],
+        "step_details": [build_step(step) for step in value.steps],
         "outputs": [_shape(each, OUTPUT) for each in outputs],
     }
     return build(value) | details

@@ -1,4 +1,4 @@
-"""`/api/v1/events` and the streams of jobs and runs: server-sent events that go on where they stopped."""
+"""`/api/v1/events` and the streams of jobs, runs and builds: server-sent events that go on where they stopped."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any
@@ -12,7 +12,7 @@ from holdfast.errors import NotFound
 from holdfast.web.live import Topic
 from holdfast.web.routes import watch
 from holdfast.web.site import Site, TheSite
-from holdfast.web.topics import Instance, JobTopic, RunTopic
+from holdfast.web.topics import BuildTopic, Instance, JobTopic, RunTopic
 
 LastEvent = Annotated[
     str | None,
@@ -23,6 +23,7 @@ LastEvent = Annotated[
     ),
 ]
 JobId = Annotated[int, PathParameter(ge=1, le=2**63 - 1, description="The job's id.")]
+BuildId = Annotated[int, PathParameter(ge=1, le=2**63 - 1, description="The build's id.")]
 Name = Annotated[str, PathParameter(max_length=200, description="The workflow's name.")]
 Trigger = Annotated[str, PathParameter(max_length=200, description="What made the run.")]
 
@@ -60,6 +61,17 @@ async def run_events(site: TheSite, workflow: Name, trigger: Trigger, last_event
     return await _stream(site, ("run", run), lambda: RunTopic(run), last_event_id)
 
 
+@watch("/builds/{build_id:int}/events", errors=(NotFound,))
+async def build_events(site: TheSite, build_id: BuildId, last_event_id: LastEvent = None) -> Stream:
+    """The moves of a build's job and of its steps so far and the build as it is, then each change; `end` is the last one.
+
+    `move` is one of the job, `step` one of a step, with its time where that is stored; `build` is the whole build. With
+    `Last-Event-ID` it goes on behind that event, or says `reset` and tells everything. Watching is not use.
+    """
+    cache = site.projects.settings.cache
+    return await _stream(site, ("build", build_id), lambda: BuildTopic(build_id, cache), last_event_id)
+
+
 async def _stream(site: Site, key: Any, make: Callable[[], Topic], last: str | None) -> Stream:
     """The first line is waited for here, so that what does not exist is answered as such."""
     told = site.live.stream(key, make, last)
@@ -78,4 +90,4 @@ async def _stream(site: Site, key: Any, make: Callable[[], Topic], last: str | N
     return Stream(all_of_it(), media_type="text/event-stream", headers=headers)
 
 
-router = Router("/", route_handlers=[events, job_events, run_events], tags=["events"])
+router = Router("/", route_handlers=[events, job_events, run_events, build_events], tags=["events"])

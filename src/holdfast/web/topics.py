@@ -1,4 +1,4 @@
-"""What can be watched: the whole instance, a job, a run."""
+"""What can be watched: the whole instance, a job, a run, a build."""
 
 import contextlib
 import heapq
@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 from msgspec import structs
 
 from holdfast import views
+from holdfast.builds.build import BuildStep
+from holdfast.jobs.job import Move, State
 from holdfast.stores.contract import AttemptRecord, AuditRow, RunStep, Store
 from holdfast.web.live import Event
 from holdfast.workflows.definition import StepDefinition
@@ -257,6 +259,59 @@ class RunTopic(Following):
                 counts = as_step(declared, was.counts), as_step(declared, step.counts)
                 found += _moves(*counts, (step.start_time, step.end_time), earliest, shape)
         return [event for _, event in sorted(found, key=lambda pair: pair[0])]
+
+
+class BuildTopic(Following):
+    """One build: the moves of its current job and of its steps, and itself."""
+
+    name = "build"
+
+    def __init__(self, build: int, cache: int) -> None:
+        super().__init__()
+        self.build, self.cache = build, cache
+        self.job = 0
+        self.moves: Sequence[Move] = ()
+        self.steps: dict[str, BuildStep] = {}
+
+    def look(self, store: Store) -> list[Event]:
+        """The build is read before its job's history: once it is over, that is whole."""
+        build = store.build(self.build, self.cache)
+        moves, shape = store.history(build.job_id), views.build(build)
+        if build.job_id != self.job:  # it is built again
+            self.job, self.moves, self.steps = build.job_id, (), {}
+        if shape == self.shape and moves == self.moves:
+            return []
+        known, before = len(self.moves), self.steps
+        self.moves, self.steps = moves, {step.name: step for step in build.steps}
+        return self.stands(shape, not build.active, self._happened(known, before))
+
+    def history(self) -> list[Event]:
+        return self._happened(0, {})
+
+    def _happened(self, known: int, before: Mapping[str, BuildStep]) -> list[Event]:
+        """What happened since so many moves of the job, and steps like that, were known.
+
+        Steps are those of the last attempt, and their times are by its builder's clock: they come behind its beginning.
+        """
+        steps: list[tuple[datetime, Event]] = []
+        for name, step in self.steps.items():
+            was, now = before.get(name), _of_build(step)
+            if was != step:
+                seen = Step(name) if was is None else _of_build(was)
+                began = was is None or was.start_time in (None, step.start_time)
+                if not began or not (way(seen, now) or seen.state is now.state):  # another attempt does it again
+                    seen = Step(name)
+                steps += _moves(seen, now, (step.start_time, step.end_time), LONG_AGO, views.build_step(step))
+        steps.sort(key=lambda pair: pair[0])
+        new = self.moves[known:]
+        begun = max((number for number, move in enumerate(new, 1) if move.to_state is State.RUNNING), default=0)
+        job = [Event("move", views.move(move)) for move in new]
+        return [*job[:begun], *(event for _, event in steps), *job[begun:]]
+
+
+def _of_build(step: BuildStep) -> Step:
+    """With one task, which is there as soon as the step has begun."""
+    return Step(step.name, StepState(step.state), all_created=True, succeeded=int(step.start_time is not None))
 
 
 def _moves(
