@@ -11,6 +11,7 @@ import typer
 
 from holdfast.cli import (
     archive,
+    bench,
     builds,
     demo,
     dev,
@@ -74,6 +75,7 @@ def commands() -> typer.Typer:
         top,
         archive,
         simulate,
+        bench,
         migrate,
         move,
         doctor,
