@@ -24,6 +24,7 @@ from holdfast.builds.build import JOB_TYPE as BUILD_TYPE
 from holdfast.builds.build import QUEUE as BUILD_QUEUE
 from holdfast.clock import EPOCH, Clock, monotonic, sleep
 from holdfast.compose import Run, Workflow, submission
+from holdfast.config import LONGEST
 from holdfast.declare import JobType, Queue, new_job, number
 from holdfast.errors import Conflict, Invalid, NotFound, Unavailable
 from holdfast.jobs import holds, routines, schedules, throttlers
@@ -982,6 +983,8 @@ def _seconds(value: float | None, name: str, variable: str, default: float) -> f
         raise Invalid(f"{name}={text!r:.60}; give a number of seconds.") from None
     if isinstance(text, bool) or not is_finite(seconds) or seconds <= 0:
         raise Invalid(f"{name}={text!r:.60}; give a number of seconds above 0.")
+    if seconds > LONGEST:
+        raise Invalid(f"{name}={text!r:.60}; give a number of seconds that is at most {LONGEST:.0f}, a thousand years.")
     return seconds
 
 

@@ -21,7 +21,7 @@ from holdfast.errors import Invalid
 FILE_NAME = "holdfast.toml"
 TABLES = ("worker", "serve")
 TABLES_OF_BUILDS = ("builds", "projects")  # known, and read by the part that builds
-
+LONGEST = 1000 * 365 * 86400.0  # seconds; much more leads out of the calendar
 
 OF_THE_APP = ("url", "instance", "heartbeat", "lost_after", "archive_after", "archive_keep")
 

@@ -174,6 +174,8 @@ def test_parquet_has_a_column_for_each_name(cli: Call, shop: App, url: str, ende
     ("flags", "said"),
     [
         (["--older-than", "soon"], "--older-than is 'soon'; write seconds"),
+        (["--older-than", "99999999999d"], "--older-than is '99999999999d'; give at most a thousand years"),
+        (["--keep", "9" * 400], "give at most a thousand years"),
         (["--older-than", "7d", "--keep", "1d"], "both count from a job's end"),
         (["--job-type", "send"], "--job-type says what to export"),
         (["--attempts"], "--attempts says what to export"),

@@ -102,12 +102,14 @@ def test_one_step_runs_with_what_it_comes_after_and_outputs_can_be_kept(copy: Pa
         (("--timeout", "0"), 2, "seconds above 0"),
         (("--branch", "--x"), 2, "git does not allow"),
         (("--file", "../x"), 2, "inside the repository"),
+        (("--outputs", "{copy}/holdfast.build.toml"), 2, "Name a folder"),
+        (("--outputs", "{copy}/holdfast.build.toml/kept"), 2, "Name a folder"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_runs(
     cli: Call, copy: Path, options: tuple[str, ...], code: int, told: str
 ) -> None:
-    answer = cli("builds", "run", str(copy), *options)
+    answer = cli("builds", "run", str(copy), *(option.replace("{copy}", str(copy)) for option in options))
     assert answer.code == code
     assert told in answer.err
     assert not (copy / "out.txt").exists()

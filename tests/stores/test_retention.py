@@ -164,6 +164,12 @@ def test_settings_that_would_let_go_too_early_are_refused(app: Callable[..., App
         app(**settings)
 
 
+@pytest.mark.parametrize("name", ["archive_after", "archive_keep"])
+def test_a_time_that_leads_out_of_the_calendar_is_refused(app: Callable[..., App], name: str) -> None:
+    with pytest.raises(Invalid, match=f"{name}=1000000000000.0; .* a thousand years"):
+        app(**{name: 1e12})
+
+
 def test_the_environment_sets_both(app: Callable[..., App], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_ARCHIVE_AFTER", "60")
     monkeypatch.setenv("HOLDFAST_ARCHIVE_KEEP", "120")

@@ -9,6 +9,7 @@ import typer
 
 from holdfast.cli.command import Call, command
 from holdfast.cli.output import say, say_json
+from holdfast.config import LONGEST
 from holdfast.errors import Invalid
 
 AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|min|h|d)?")
@@ -144,7 +145,10 @@ def _seconds(text: str | None, flag: str) -> float | None:
     found = AGE.fullmatch(text.strip())
     if found is None:
         raise Invalid(f"{flag} is {text!r}; write seconds, or a number with its unit: 90min, 12h, 7d.")
-    return float(found[1]) * UNITS[found[2]]
+    seconds = float(found[1]) * UNITS[found[2]]
+    if seconds > LONGEST:
+        raise Invalid(f"{flag} is {text!r}; give at most a thousand years, {LONGEST / UNITS['d']:.0f}d.")
+    return seconds
 
 
 def _time(text: str | None, flag: str) -> datetime | None:

@@ -80,13 +80,14 @@ def _left_out(order: BuildOrder, file: BuildFile, step: BuildStep) -> str | None
 def build(asked: Asked, as_json: bool, outputs: Path | None) -> int:
     """Perform it with its log on standard output (with JSON: on standard error); the exit code."""
     order, _ = _order(asked), _file(asked)
+    if outputs is not None:
+        _make(outputs)
     echo = sys.stderr if as_json else sys.stdout
     place = Place(source=asked.path.resolve(), echo=echo.fileno(), colours=echo.isatty(), step=asked.step)
     with tempfile.TemporaryDirectory(prefix="holdfast-build-") as folder:
         path = Path(folder) / "build"
         result = asyncio.run(builder.perform(order, path, lambda change: None, place))
         if outputs is not None:
-            outputs.mkdir(parents=True, exist_ok=True)
             for output in result.outputs:
                 shutil.copyfile(path / "generated" / output.name, outputs / output.name)
     if as_json:
@@ -94,6 +95,14 @@ def build(asked: Asked, as_json: bool, outputs: Path | None) -> int:
     else:
         _summary(result, outputs)
     return 0 if result.outcome == "success" else 1
+
+
+def _make(outputs: Path) -> None:
+    """Before the build: nobody wants to run it twice for a misspelt name."""
+    try:
+        outputs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Invalid(f"--outputs {outputs}: {error.strerror}. Name a folder, or one that can be made.") from error
 
 
 def _summary(result: BuildResult, outputs: Path | None) -> None:

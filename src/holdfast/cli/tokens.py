@@ -7,9 +7,12 @@ import typer
 from holdfast import views
 from holdfast.cli.command import Call, Function, noun
 from holdfast.cli.output import say, say_json
+from holdfast.config import LONGEST
 from holdfast.errors import Invalid
 from holdfast.jobs.names import check_token_name
 from holdfast.web.callers import SCOPES
+
+DAY = 86400  # seconds
 
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 
@@ -38,6 +41,8 @@ def create(
     if scope not in SCOPES:
         raise Invalid(f"--scope is {scope!r}; it may be {', '.join(SCOPES)}.")
     token = secret.new()
+    if days is not None and days * DAY > LONGEST:
+        raise Invalid(f"--days is {days:g}; give at most {LONGEST / DAY:.0f}, or leave it out: then it never expires.")
     lasts = None if days is None else timedelta(days=days)
     named = check_token_name(name or f"{scope}-{secret.hashed(token)[:6]}")
     with instance.existing(call.settings()) as app:
