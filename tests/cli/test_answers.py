@@ -59,7 +59,8 @@ def test_a_wrong_job_or_answer_changes_nothing(cli: Call, waiting: Job, url: str
     assert cli("jobs", "complete", "charge", "no-such-key", "--url", url).code == 3
     for number in ("999999", "99999999999999999999"):
         assert cli("jobs", "complete", number, "--url", url).code == 3
-    for wrong in (["charge"], ["²"], ["charge", "order-7", "more"], ["charge", "order-7", "--result", "{"]):
+    results = (["charge", "order-7", "--result", text] for text in ("{", '{"ok": true, "ok": false}'))
+    for wrong in (["charge"], ["²"], ["charge", "order-7", "more"], *results):
         assert cli("jobs", "complete", *wrong, "--url", url).code == 2
     assert waiting.refresh().situation == "waiting"
     cli("jobs", "complete", "charge", "order-7", "--url", url)

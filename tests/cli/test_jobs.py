@@ -210,6 +210,10 @@ def test_enqueue_of_a_taken_key_gives_the_living_job(cli: Call, shop: App, url: 
         ['"text"'],
         ["{"],
         ['{"to": NaN}'],
+        ['{"to": "a", "to": "b"}'],
+        ['{"to": ' + "[" * 60_000 + "]" * 60_000 + "}"],
+        ['{"to": 1e999}'],
+        ['{"to": "\\ud800"}'],
         ['{"to": 3}'],
         ['{"tu": "ann"}'],
         ["{}"],
@@ -225,6 +229,7 @@ def test_enqueue_of_a_taken_key_gives_the_living_job(cli: Call, shop: App, url: 
 def test_enqueue_refuses_what_cannot_be_and_stores_nothing(cli: Call, shop: App, url: str, wrong: list[str]) -> None:
     answer = cli("jobs", "enqueue", "mail", "send", *wrong, "--url", url)
     assert (answer.code, answer.out) == (2, "")
+    assert "Nobody expected" not in answer.err
     assert shop.find() == []
 
 

@@ -102,6 +102,8 @@ def test_a_schedule_that_is_not_there_is_exit_code_three(cli: Call, shop: App, u
         (("--every", "60", "--end", "2026-01-01T00:00:00"), "without a time zone"),
         (("--every", "60", "--misfire", "maybe"), "misfire='maybe'"),
         (("--every", "60", "--const", "novalue"), "write it as NAME=VALUE"),
+        (("--every", "60", "--const", 'n={"a": 1, "a": 2}'), "has the name 'a' twice"),
+        (("--every", "60", "--const", "n=" + "[" * 60_000), "nested too deeply"),
         (("--every", "60", "--declared"), "leave everything else out"),
     ],
 )
@@ -111,6 +113,13 @@ def test_what_is_wrong_is_exit_code_two_and_nothing_is_stored(
     answer = add(cli, url, *options)
     assert (answer.code, answer.out) == (2, "")
     assert told in answer.err
+    assert shop.schedules() == []
+
+
+def test_a_payload_with_a_name_twice_is_refused(cli: Call, shop: App, url: str) -> None:
+    answer = cli("schedules", "add", "hello", "mail", "send", '{"to": "a", "to": "b"}', "--every", "60", "--url", url)
+    assert (answer.code, answer.out) == (2, "")
+    assert "has the name 'to' twice" in answer.err
     assert shop.schedules() == []
 
 

@@ -44,6 +44,14 @@ def test_a_held_submission_is_exit_code_four_and_says_how_to_go_on(cli: Call, sh
     assert cli("workflows", "submit", "report", "monday", "--url", url).code == 0
 
 
+@pytest.mark.parametrize("params", ['{"day": 1, "day": 2}', "[1]", "[" * 60_000])
+def test_params_that_are_no_object_of_json_submit_nothing(cli: Call, shop: App, url: str, params: str) -> None:
+    declare(shop)
+    answer = cli("workflows", "submit", "report", "monday", "--params", params, "--url", url)
+    assert (answer.code, answer.out) == (2, "")
+    assert shop.workflow_runs() == []
+
+
 @pytest.mark.claim("F17")
 @pytest.mark.parametrize(
     ("arguments", "code"),

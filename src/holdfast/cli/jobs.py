@@ -5,10 +5,9 @@ import sys
 from datetime import datetime
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
-from holdfast import views
+from holdfast import strict_json, views
 from holdfast.cli.command import Call, Function, noun
 from holdfast.cli.output import say, say_json
 from holdfast.errors import Invalid
@@ -280,9 +279,10 @@ def _arguments(text: str) -> dict[str, Any]:
 
 
 def read_json(text: str, what: str, example: str) -> Any:
+    """As the API reads it."""
     try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError) as error:
+        return strict_json.parse(text)
+    except ValueError as error:
         raise Invalid(f"{what} is not JSON: {error}. Write it as {example}.") from error
 
 

@@ -1,15 +1,16 @@
 """`holdfast schedules`: jobs that are made by themselves; look at them, add, remove and fire."""
 
+import json
 import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
-from holdfast import views
+from holdfast import strict_json, views
 from holdfast.cli.command import Call, Function, noun
+from holdfast.cli.jobs import read_json
 from holdfast.cli.output import say, say_json
 from holdfast.errors import Invalid
 
@@ -169,10 +170,7 @@ def fire(call: Call, name: Name) -> None:
 
 
 def _object(text: str) -> dict[str, Any]:
-    try:
-        found = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise Invalid(f'The payload is not JSON: {error}. Write it as \'{{"name": "value"}}\'.') from error
+    found = read_json(text, "The payload", '\'{"name": "value"}\'')
     if not isinstance(found, dict):
         raise Invalid(f"The payload is {text.strip()[:40]!r}; it must be a JSON object of the arguments.")
     return found
@@ -185,9 +183,11 @@ def _constants(texts: Sequence[str]) -> dict[str, Any]:
         if not equals:
             raise Invalid(f"--const is {text!r}; write it as NAME=VALUE.")
         try:
-            found[name] = msgspec.json.decode(value)
-        except (msgspec.DecodeError, UnicodeError):
+            found[name] = strict_json.parse(value)
+        except json.JSONDecodeError:
             found[name] = value
+        except ValueError as error:
+            raise Invalid(f"--const is {text!r:.60}: {error}.") from error
     return found
 
 

@@ -5,7 +5,6 @@ where a number belongs.
 """
 
 import hashlib
-import json
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ import msgspec
 from litestar import Request
 from litestar.exceptions import HTTPException, InternalServerException
 
+from holdfast import strict_json
 from holdfast.errors import Invalid
 
 RESERVED = {"request", "site", "caller", "data"}
@@ -48,24 +48,9 @@ class StrictRequest(Request[Any, Any, Any]):
 
 def read(body: bytes) -> Any:
     try:
-        return json.loads(body.decode(), object_pairs_hook=_object, parse_constant=_constant)
-    except (ValueError, UnicodeDecodeError) as error:
+        return strict_json.parse(body.decode())
+    except ValueError as error:
         raise Invalid(f"The body is not JSON: {error}.") from error
-    except RecursionError:
-        raise Invalid("The body is nested too deeply.") from None
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"an object has the name {twice!r} twice")
-    return found
-
-
-def _constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
 
 
 def fingerprint(value: Any) -> str:
