@@ -62,6 +62,10 @@ class SqlStore(Admitting):
         }
         return Pulse(row["overdue_in"], **flags)
 
+    def ready(self) -> None:
+        """`Unavailable` if the database does not answer, or is known to take no writes."""
+        self.pulse()
+
     def beat(self, worker: int, stopping: bool = False) -> bool:
         """Move the counter; False tells a worker that it was called lost."""
         with self.lone_write():

@@ -1,4 +1,4 @@
-"""`/healthz`: the process answers. `/readyz`: so does its database. Both need no token and name nothing."""
+"""`/healthz`: the process answers. `/readyz`: so does its database, and takes writes. Both need no token and name nothing."""
 
 from litestar import Response, Router
 
@@ -16,10 +16,10 @@ def healthz() -> dict[str, str]:
 
 @look("/readyz", needs=PUBLIC, include_in_schema=False)
 def readyz(site: TheSite) -> Response[dict[str, str]]:
-    """The database answers too."""
+    """The database answers too, and takes writes."""
     try:
         with site.reader() as store:
-            store.pulse()
+            store.ready()
     except Unavailable:
         return Response({"status": "unavailable"}, status_code=503)
     return Response({"status": "ok"})

@@ -144,6 +144,13 @@ class PostgresInstance(SqlStore):
         with self.work():
             return [row["name"] for row in self.rows("instances")] if self.rows("has_registry")[0]["found"] else []
 
+    def ready(self) -> None:
+        super().ready()
+        with self.work():
+            _, accepts_writes, _ = _accepts_writes(self.rows("server")[0])
+        if not accepts_writes:
+            raise self.connection.read_only()
+
     def check(self) -> Sequence[tuple[str, bool, str]]:
         """What `holdfast doctor` looks at here."""
         with self.work():
@@ -151,7 +158,7 @@ class PostgresInstance(SqlStore):
             moves = check_moves(self.rows("moves")) if version == self.migrations().last else []
         return [
             ("PostgreSQL server", server["number"] >= OLDEST_SERVER, str(server["version"])),
-            ("server accepts writes", not server["standby"], "a standby" if server["standby"] else "a primary"),
+            _accepts_writes(server),
             (
                 "schema version",
                 version == self.migrations().last,
@@ -392,3 +399,13 @@ def _end_of_month(written: str) -> datetime:
     """The first moment after a month that is written as `2026_01`."""
     year, month = map(int, written.split("_"))
     return datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC)
+
+
+def _accepts_writes(server: Mapping[str, Any]) -> tuple[str, bool, str]:
+    """As a check of `holdfast doctor`."""
+    name = "server accepts writes"
+    if server["standby"]:
+        return name, False, "a standby"
+    if server["read_only"]:
+        return name, False, "a primary that is read-only: its default_transaction_read_only is on"
+    return name, True, "a primary"

@@ -35,7 +35,8 @@ select pg_advisory_xact_lock(4801, 1);
 select statement_timestamp() as now;
 
 -- name: server
-select current_setting('server_version') as version, current_setting('server_version_num')::int as number, pg_is_in_recovery() as standby;
+select current_setting('server_version') as version, current_setting('server_version_num')::int as number, pg_is_in_recovery() as standby,
+  current_setting('default_transaction_read_only')::boolean as read_only;
 
 -- name: patient_lock
 set local lock_timeout = '2s';
