@@ -165,6 +165,42 @@ def test_a_mistake_in_the_file_is_exit_code_two(cli: Call, tmp_path: Path) -> No
     assert cli("jobs", "list", "--config", "missing.toml").code == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[builds]\nfoler = "x"\n', "`builds`: unknown key `foler`; the nearest known one is `folder`"),
+        (
+            '[projects.demo]\nrepostory = "x"\n',
+            "`projects.demo`: unknown key `repostory`; the nearest known one is `repository`",
+        ),
+        ("projects = 3\n", "write a table for each"),
+    ],
+)
+@pytest.mark.parametrize("command", [("jobs", "list"), ("migrate",), ("hooks", "send", "github", "demo")])
+def test_a_mistake_about_builds_is_told_by_commands_that_build_nothing(
+    cli: Call, tmp_path: Path, command: tuple[str, ...], text: str, told: str
+) -> None:
+    (tmp_path / "holdfast.toml").write_text(text)
+    answer = cli(*command)
+    assert (answer.code, answer.out) == (2, "")
+    assert told in answer.err
+
+
+def test_what_only_builds_need_need_not_be_there(cli: Call, shop: App, url: str, tmp_path: Path) -> None:
+    (tmp_path / "holdfast.toml").write_text(
+        f'url = "{url}"\n[builds]\nfolder = "/nowhere"\n[projects.demo]\nrepository = "file:///nowhere"\n'
+        'github = { secret_env = "NOT_SET" }\n'
+    )
+    assert cli("jobs", "list", "--json").json == []
+
+
+def test_hooks_send_reads_the_file_as_every_command_does(cli: Call, tmp_path: Path) -> None:
+    (tmp_path / "holdfast.toml").write_text("url =\n")
+    answer = cli("hooks", "send", "github", "demo")
+    assert answer.code == 2
+    assert "is not valid TOML" in answer.err
+
+
 def test_the_version_is_told_by_option_and_command(cli: Call) -> None:
     assert cli("--version").out.startswith("holdfast ")
     assert cli("version").out.startswith(cli("--version").out.strip())

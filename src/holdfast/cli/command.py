@@ -6,6 +6,7 @@ A command is a function whose first parameter is the `Call`; the others become i
 import inspect
 import os
 import sys
+import tomllib
 import traceback
 from collections.abc import Callable, Mapping
 from inspect import Parameter
@@ -16,7 +17,7 @@ import typer
 from msgspec import Struct, structs
 
 from holdfast.cli.output import complain
-from holdfast.config import Settings, load, locate
+from holdfast.config import TABLES_OF_BUILDS, Settings, load, locate
 from holdfast.errors import HoldfastError, Invalid
 
 Function = Callable[..., None]
@@ -35,7 +36,19 @@ class Call(Struct, frozen=True):
     def settings(self, **flags: Any) -> Settings:
         """The settings in force; `flags` are those that only this command has."""
         file = locate(self.config, Path.cwd())
-        return load({"url": self.url, "instance": self.instance, **flags}, os.environ, file)
+        found = load({"url": self.url, "instance": self.instance, **flags}, os.environ, file)
+        if file is not None:
+            _check_builds(file)
+        return found
+
+
+def _check_builds(file: Path) -> None:
+    """Also where nothing is built a misspelt key is told."""
+    content = tomllib.loads(file.read_text("utf-8"))
+    if not content.keys().isdisjoint(TABLES_OF_BUILDS):
+        from holdfast.builds.project import read_settings
+
+        read_settings(content, str(file))
 
 
 def command(group: typer.Typer, name: str) -> Callable[[Function], Function]:

@@ -40,6 +40,7 @@ def secret(call: Call, forge: str, project: str, variable: str | None) -> str:
         if not found:
             raise Invalid(f"--secret-env: there is nothing in environment variable {variable}.")
         return found
+    call.settings()  # tells what is wrong elsewhere in the file
     known = settings_of(call)
     if known is None:
         raise Invalid(
