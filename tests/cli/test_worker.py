@@ -198,6 +198,8 @@ def test_an_instance_may_be_named_where_the_code_names_none(sqlite_url: str, fol
         (["shop:add"], "that is no App but a JobType"),
         (["needs:app"], "cannot be imported: No module named 'nowhere_to_be_found'"),
         (["broken:app"], "cannot be imported: ZeroDivisionError: division by zero. --debug shows where"),
+        (["ends:app"], "cannot be imported: the module calls sys.exit(0)"),
+        (["ends_badly:app"], "cannot be imported: the module calls sys.exit(7)"),
         (["wrong:app"], "Instance name"),
         (["shop:app", "--queues", "wokr"], "declares no queue `wokr`; it has work, other"),
         (["shop:app", "--queues", "work,"], "a name is empty"),
@@ -212,6 +214,8 @@ def test_what_cannot_work_is_exit_code_two_and_makes_no_database(
     write(folder, "'sqlite:///shop.db', name='shop'")
     (folder / "needs.py").write_text("import nowhere_to_be_found\n")
     (folder / "broken.py").write_text("1 / 0\n")
+    (folder / "ends.py").write_text("import sys\nsys.exit(0)\n")
+    (folder / "ends_badly.py").write_text("import sys\nsys.exit(7)\n")
     (folder / "wrong.py").write_text("import holdfast\napp = holdfast.App(name='Not A Name')\n")
     answer = run(folder, "worker", *arguments)
     assert (answer.code, answer.out) == (2, ""), answer

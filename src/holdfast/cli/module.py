@@ -42,6 +42,11 @@ def _module(path: str, target: str) -> ModuleType:
             f"{target}: there is no module `{error.name}` in {folder} or on Python's path. Write the module as an import "
             "statement would and start in the folder that holds it, for example `holdfast worker shop:app`."
         ) from error
+    except SystemExit as error:
+        raise Invalid(
+            f"{target} cannot be imported: the module calls sys.exit({'' if error.code is None else repr(error.code)}). What a "
+            'program does when it is started belongs under `if __name__ == "__main__":`. --debug shows where.'
+        ) from error
     except Exception as error:
         raise Invalid(
             f"{target} cannot be imported: {type(error).__qualname__}: {error}. --debug shows where."
