@@ -224,6 +224,38 @@ def test_a_reader_that_goes_away_is_no_drama(shop: App, url: str, tmp_path: Path
         assert program.stderr.read() == ""
 
 
+@pytest.mark.parametrize("asked", ["--help", "--version"])
+def test_a_full_disk_is_one_line_also_where_no_command_answers(asked: str, tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", asked],
+            env=environment(),
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "Error: The answer cannot be written: No space left on device.\n"
+
+
+@pytest.mark.parametrize(
+    "listing",
+    [
+        ("jobs", "list"),
+        ("workflows", "list"),
+        ("workflows", "tasks", "report", "monday", "work"),
+        ("builds", "list"),
+        ("schedules", "history", "nightly"),
+    ],
+)
+def test_a_list_of_none_is_a_wrong_use_everywhere(cli: Call, sqlite_url: str, listing: tuple[str, ...]) -> None:
+    answer = cli(*listing, "--limit", "0", "--url", sqlite_url)
+    assert answer.code == 2
+    assert "--limit" in answer.err
+
+
 def test_a_terminal_without_unicode_is_no_drama(shop: App, url: str, tmp_path: Path) -> None:
     for command in (("doctor",), ("queues", "list")):
         answer = run(tmp_path, *command, "--url", url, PYTHONIOENCODING="ascii")

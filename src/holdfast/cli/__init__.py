@@ -49,6 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         end = "" if text.endswith((".", "?")) else "."
         complain(f"{text}{end} `{'holdfast' if context is None else context.command_path} --help` tells what it takes.")
         code = error.exit_code
+    except OSError as error:  # of help and version, which no command answers
+        complain(f"The answer cannot be written: {error.strerror}.")
+        code = 1
     sys.exit(code or 0)
 
 

@@ -28,7 +28,7 @@ def list_(
     project: Annotated[str | None, typer.Option(help="Only builds of this project.")] = None,
     branch: Annotated[str | None, typer.Option(help="Only builds of this branch.")] = None,
     state: Annotated[BuildState | None, typer.Option(help="Only builds in this state.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
 ) -> None:
     """Builds, the newest first. Looking at the list is not use: it keeps no build in the cache."""
     from holdfast.cli import build_page, instance, tables

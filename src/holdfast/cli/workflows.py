@@ -48,7 +48,7 @@ def list_(
     call: Call,
     workflow: Annotated[str | None, typer.Option(help="Only runs of this workflow.")] = None,
     state: Annotated[WorkflowState | None, typer.Option(help="Only runs in this state.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
     archive: Annotated[bool, typer.Option("--archive", help="Also those in the archive.")] = False,
 ) -> None:
     """Runs, the newest first."""
@@ -79,7 +79,7 @@ def tasks(
     workflow: Name,
     trigger: Trigger,
     step: Annotated[str, typer.Argument(metavar="STEP", show_default=False)],
-    limit: Annotated[int, typer.Option(help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
 ) -> None:
     """The tasks of a step in the order they were made, each with the last job that ran it."""
     from holdfast.cli import instance, run_page, tables
