@@ -12,6 +12,7 @@ from holdfast import App, current_job
 from holdfast.stores.contract import Store
 from holdfast.web.live import Event, Live
 from holdfast.web.topics import Instance, JobTopic, RunTopic
+from tests.raw_sql import RawSql
 from tests.web.conftest import Client
 
 PATIENCE = 60.0
@@ -193,6 +194,14 @@ def test_moves_that_nobody_saw_are_told_as_the_table_has_them(chain: App) -> Non
     assert steps(told) == CHAIN
 
 
+def test_steps_that_have_not_begun_have_no_history(shop: App) -> None:
+    shop.hold("create", workflow="report")
+    run = shop.submit("report", "monday")
+    topic = RunTopic(run.id)
+    topic.look(shop.store)
+    assert "count" not in [event.content["step"] for event in topic.history()]
+
+
 @pytest.mark.claim("F3", "F16")
 def test_a_run_that_was_retried_is_told_of_by_moves_of_the_table(app: Callable[..., App]) -> None:
     made, broken = app(), [True]
@@ -358,6 +367,18 @@ def test_records_are_replayed_to_a_watcher_who_was_the_only_one_also_by_another_
     play(after, shop)
 
 
+def test_a_watcher_begins_before_a_number_that_may_still_appear(shop: App, sql: RawSql) -> None:
+    shop.pause("mail", actor="slow")
+    before = shop.store.last_records()[0] - 1
+    shop.resume("mail", actor="quick")
+    sql("delete from {audit} where actor = 'slow'")  # as if it was not there yet
+    topic = Instance()
+    topic.look(shop.store)
+    assert topic.audit == before
+    shop.clock.advance(3)  # type: ignore[attr-defined]
+    assert [event.content["actor"] for event in topic.look(shop.store) if event.name == "audit"] == ["quick"]
+
+
 def test_more_records_than_a_watcher_may_be_behind_are_a_reset(shop: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.web.topics.KEPT", 2)
     topic = Instance()
@@ -407,6 +428,18 @@ def test_a_watcher_who_is_too_slow_is_told_to_begin_again(shop: App, monkeypatch
         assert told[-1]["event"] == "reset"
 
     play(scene, shop)
+
+
+def test_nobody_is_too_slow_for_what_has_happened_before(talker: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.web.live.MOST_BEHIND", 2)
+    job = talker.enqueue("mail", "talk", {"lines": 5})
+    talker.run_until_idle()
+
+    async def scene(live: Live) -> None:
+        told = await everything(live.stream("job", lambda: JobTopic(job.id), None))
+        assert told[-1]["event"] == "end"
+
+    play(scene, talker)
 
 
 def test_a_stream_is_served(client: Client, shop: App) -> None:

@@ -1,7 +1,7 @@
 """What changes, as it changes: one reader for each server process, however many watch.
 
-- A `Topic` is one thing that is watched: the whole instance, a job, a run. It is read as long as somebody watches it, and
-  keeps what it has told, so whoever comes later is told the same in the same order.
+- A `Topic` is one thing that is watched: the whole instance, a job, a run, a build. It is read as long as somebody watches
+  it, and knows what it has told: whoever comes later is told what has happened, then the same in the same order.
 - The reader makes a round at most ten times a second, and on SQLite only after somebody wrote to the file.
 - Reading is done in a thread; telling is done on the event loop.
 """

@@ -243,9 +243,8 @@ class RunTopic(Following):
         return self.stands(shape, row.end_time is not None, happened)
 
     def history(self) -> list[Event]:
-        return self._happened(
-            {name: RunStep(StepRow(name, step.counts.partition)) for name, step in self.steps.items()}
-        )
+        begun = (step.counts for step in self.steps.values() if step.counts.state is not StepState.DORMANT)
+        return self._happened(self.steps | {row.name: RunStep(StepRow(row.name, row.partition)) for row in begun})
 
     def _happened(self, before: Mapping[str, RunStep]) -> list[Event]:
         """What happened to the steps since they were like that, in the order of the times that are stored."""
