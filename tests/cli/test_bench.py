@@ -7,7 +7,8 @@ import pytest
 
 from holdfast import App
 from holdfast.cli import measuring
-from holdfast.clock import Clock
+from holdfast.clock import Clock, MovableClock
+from holdfast.stores.contract import WorkerJoin
 from holdfast.stores.open import open_store
 from tests.cli.conftest import Call, make_shop
 
@@ -73,13 +74,19 @@ def test_an_instance_of_somebody_else_is_refused(cli: Call, url: str) -> None:
         assert instances(url) == ["bench"]
 
 
-def test_what_a_killed_bench_has_left_is_cleared_away(cli: Call, url: str) -> None:
-    with App(url, "bench") as app:
+@pytest.mark.parametrize("alive", [True, False])
+def test_what_a_killed_bench_has_left_is_cleared_away(cli: Call, url: str, alive: bool) -> None:
+    with App(url, "bench", clock=Clock() if alive else MovableClock()) as app:
 
         @app.queue(measuring.NAME).job(name=measuring.JOB_TYPE)
         async def nothing(number: int) -> None: ...
 
         nothing.enqueue(number=1)
+        app.store.join(WorkerJoin("one", "here", 1, "", (measuring.NAME,), (measuring.JOB_TYPE,), (), 1))
+    if alive:
+        assert cli("bench", "--url", url, *FEW).code == 4
+        assert instances(url) == ["bench"]
+        return
     assert cli("bench", "--url", url, *FEW, "--json").json["worker"]["jobs"] == 40
     assert instances(url) == []
 

@@ -96,10 +96,11 @@ def _refuse_unless_left(app: App) -> None:
     with app:
         store = app.store
         known = [queue.name for queue in store.queues()], list(store.types())
-        if known != ([NAME], [JOB_TYPE]) or store.workers():
+        alive = any((store.now() - row.beat_time).total_seconds() <= app.lost_after for row in store.workers())
+        if known != ([NAME], [JOB_TYPE]) or alive:
             raise Conflict(
-                f"There is an instance `{app.name}` already, which no bench has made. Name one with --instance that is not there "
-                "yet."
+                f"There is an instance `{app.name}` already, which no bench has left, or one is at work in it. Name one with "
+                "--instance that is not there yet."
             )
 
 
