@@ -225,11 +225,12 @@ def test_a_reader_that_goes_away_is_no_drama(shop: App, url: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("asked", ["--help", "--version"])
-def test_a_full_disk_is_one_line_also_where_no_command_answers(asked: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_is_one_line_also_where_no_command_answers(asked: str, unbuffered: str, tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "holdfast", asked],
-            env=environment(),
+            env={**environment(), "PYTHONUNBUFFERED": unbuffered},
             cwd=tmp_path,
             stdout=full,
             stderr=subprocess.PIPE,

@@ -57,8 +57,10 @@ def make_app(url: str, name: str = "fleet", heartbeat: float = 0.5, lost_after: 
         return i
 
     @queue.job(timeout=60)
-    async def gate(path: str) -> str:
+    async def gate(path: str, tells: bool = False) -> str:
         """Ends when the file exists."""
+        if tells:
+            current_job().progress(0.0, "begun")
         while not os.path.exists(path):
             await asyncio.sleep(0.02)
         return "open"

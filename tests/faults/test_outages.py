@@ -95,12 +95,12 @@ def test_a_caller_is_told_that_the_database_is_away(server: Server) -> None:
 def test_a_frozen_fleet_that_thaws_together_loses_nobody(url: str, instance: str, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with make_app(url, instance) as app:
-        jobs = app.job_types["gate"].enqueue_many([{"path": str(gate)} for _ in range(20)])
+        jobs = app.job_types["gate"].enqueue_many([{"path": str(gate), "tells": True} for _ in range(20)])
         with (
             worker(url, tmp_path, concurrency=15, name=instance) as one,
             worker(url, tmp_path, concurrency=15, name=instance) as two,
         ):
-            until(lambda: len(app.find(state="running", limit=100)) == 20, what="both workers have their jobs")
+            until(lambda: all(job.refresh().progress for job in jobs), what="both workers are at their jobs")
             one.send(signal.SIGSTOP)
             two.send(signal.SIGSTOP)
             time.sleep(3)  # frozen for longer than lost_after

@@ -32,7 +32,7 @@ from holdfast.cli import (
     workers,
     workflows,
 )
-from holdfast.cli.output import complain, forgive
+from holdfast.cli.output import complain, forgive, silence
 
 SETTINGS = "Settings come from flags, then from HOLDFAST_… variables, then from holdfast.toml."
 
@@ -43,13 +43,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     forgive()
     try:
         code = commands()(given or ["--help"], prog_name="holdfast", standalone_mode=False)
+        sys.stdout.flush()  # at the exit of Python nobody could tell of it
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         text = error.format_message().strip()
         end = "" if text.endswith((".", "?")) else "."
         complain(f"{text}{end} `{'holdfast' if context is None else context.command_path} --help` tells what it takes.")
         code = error.exit_code
-    except OSError as error:  # of help and version, which no command answers
+    except BrokenPipeError:
+        silence()
+        code = 1
+    except OSError as error:  # of help and version, which no command answers, and of what was kept back so far
+        silence()
         complain(f"The answer cannot be written: {error.strerror}.")
         code = 1
     sys.exit(code or 0)

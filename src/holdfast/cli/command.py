@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from msgspec import Struct, structs
 
-from holdfast.cli.output import complain
+from holdfast.cli.output import complain, silence
 from holdfast.config import TABLES_OF_BUILDS, Settings, load, locate
 from holdfast.errors import HoldfastError, Invalid
 
@@ -106,8 +106,7 @@ def _answer(call: Call, function: Function, given: Mapping[str, Any]) -> None:
     except KeyboardInterrupt as error:
         raise _refused(call, "Interrupted.", 1) from error
     except BrokenPipeError as error:
-        # The reader went away, as `head` does. Nothing may be flushed to it at the exit of Python.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence()  # the reader went away, as `head` does
         raise typer.Exit(1) from error
     except Exception as error:
         raise _refused(call, _unexpected(error), 1) from error

@@ -5,6 +5,7 @@ Job keys, payloads and errors are other people's text: what could move a termina
 
 import io
 import json
+import os
 import sys
 from typing import Any
 
@@ -18,6 +19,11 @@ def forgive() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+
+
+def silence() -> None:
+    """Nobody can be told anything on standard output any more, nor may Python try it at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def visible(text: str) -> str:
