@@ -5,7 +5,6 @@ A command is a function whose first parameter is the `Call`; the others become i
 
 import inspect
 import os
-import sys
 import tomllib
 import traceback
 from collections.abc import Callable, Mapping
