@@ -10,6 +10,13 @@ def parse(text: str) -> Any:
         return json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except NoNumber as error:
+        json.loads(text)  # perhaps it is no JSON behind it either
+        raise ValueError(f"{error} is no number of JSON") from None
+
+
+class NoNumber(Exception):
+    """NaN, or an infinity."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -22,4 +29,4 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise NoNumber(name)

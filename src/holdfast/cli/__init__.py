@@ -43,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     forgive()
     try:
         code = commands()(given or ["--help"], prog_name="holdfast", standalone_mode=False)
-        sys.stdout.flush()  # at the exit of Python nobody could tell of it
+        if sys.stdout is not None:  # it is, where it was closed
+            sys.stdout.flush()  # at the exit of Python nobody could tell of it
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         text = error.format_message().strip()

@@ -23,9 +23,9 @@ def bench(
 ) -> None:
     """Measure this machine: jobs enqueued and run a second, and how soon an idle worker starts one.
 
-    It makes an instance for it, `bench` or what --instance says, and removes it afterwards; one that is there already is
-    refused. Without a database it measures an SQLite file of its own among the temporary files. Where there was no
-    instance before, two empty tables stay in the database: the lists of instances and of their tables.
+    It makes an instance for it, `bench_` with eight letters, and removes it afterwards; one that is killed leaves it.
+    Without a database it measures an SQLite file of its own among the temporary files. Where there was no instance
+    before, two empty tables stay in the database, or the file: the lists of instances and of their tables.
     """
     from holdfast.cli import measuring
 

@@ -4,7 +4,8 @@
 - A job counts as run when the database has it as final.
 """
 
-import os
+import secrets
+import string
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,11 +21,11 @@ from holdfast.cli.output import say, say_json
 from holdfast.clock import Clock, monotonic, sleep
 from holdfast.config import Settings, without_password
 from holdfast.declare import JobType
-from holdfast.errors import Conflict, Invalid, Unavailable
+from holdfast.errors import Invalid, Unavailable
 from holdfast.stores.moving import open_side
 from holdfast.stores.open import resolve
 
-NAME = "bench"  # of the instance and its queue
+NAME = "bench"  # of the queue; the instance has it with some letters behind it
 JOB_TYPE = "bench_nothing"
 LOT = 1000
 MOST_SINGLE = 500  # jobs enqueued one at a time
@@ -43,7 +44,9 @@ class Measured(Struct, frozen=True, omit_defaults=True):
 
 
 def run(call: Call, jobs: int) -> None:
-    with _database(call.settings()) as settings, _own_instance(settings, call.instance or NAME) as app:
+    if call.instance is not None:
+        raise Invalid("--instance: a bench makes an instance of its own, which it removes afterwards. Leave it out.")
+    with _database(call.settings()) as settings, _own_instance(settings) as app:
         url = without_password(instance.database(settings))
         if not call.json:
             say(f"Measures {url} in instance `{app.name}` …")
@@ -64,44 +67,20 @@ def _database(settings: Settings) -> Iterator[Settings]:
 
 
 @contextmanager
-def _own_instance(settings: Settings, name: str) -> Iterator[App]:
-    """An instance that was not there before and is gone afterwards, as is a file made for it.
-
-    `Conflict` if there is one of this name, unless a bench that was killed has left it.
-    """
+def _own_instance(settings: Settings) -> Iterator[App]:
+    """An instance whose name nobody else has, and that is gone afterwards."""
+    name = NAME + "_" + "".join(secrets.choice(string.ascii_lowercase) for _ in range(8))
     app, url = instance.named(settings, name), instance.database(settings)
-    kind, path = resolve(url)
-    if (kind, path) == ("sqlite", ":memory:"):
+    if resolve(url) == ("sqlite", ":memory:"):
         raise Invalid("An instance in memory ends with its connection and cannot be measured. Name a file.")
-    made = kind == "sqlite" and not os.path.exists(path)
     side = open_side(url, name, Clock())
     try:
-        if side.version():
-            _refuse_unless_left(app)
-            side.remove()
-        try:
-            with app:
-                yield app
-        finally:
-            if side.version():
-                side.remove()
+        with app:
+            yield app
     finally:
-        unused = made and not side.store.instances()
+        if side.version():
+            side.remove()
         side.close()
-        if unused:
-            os.unlink(path)
-
-
-def _refuse_unless_left(app: App) -> None:
-    with app:
-        store = app.store
-        known = [queue.name for queue in store.queues()], list(store.types())
-        alive = any((store.now() - row.beat_time).total_seconds() <= app.lost_after for row in store.workers())
-        if known != ([NAME], [JOB_TYPE]) or alive:
-            raise Conflict(
-                f"There is an instance `{app.name}` already, which no bench has left, or one is at work in it. Name one with "
-                "--instance that is not there yet."
-            )
 
 
 def _measure(app: App, jobs: int) -> dict[str, Measured]:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import sys
+from contextlib import suppress
 from typing import Any
 
 PICTURES = ord("\N{SYMBOL FOR NULL}")
@@ -23,7 +24,8 @@ def forgive() -> None:
 
 def silence() -> None:
     """Nobody can be told anything on standard output any more, nor may Python try it at its exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError):  # it may be no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def visible(text: str) -> str:

@@ -9,6 +9,7 @@ Rules:
 
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -139,12 +140,13 @@ class Building(Acting):
     def _abort_builds(self, params: Mapping[str, Any], actor: str) -> tuple[int, ...]:
         """Those that nobody wants any more; what another branch or pull request has joined goes on."""
         ended = []
-        for row in self.rows("living_builds", params):
+        for row in sorted(self.rows("living_builds", params), key=lambda row: row["job"]):  # as everybody locks jobs
             wanted = _lines_of(row)
             left = still_wanted(wanted, params["pull_request"], params["branch"] if row["trusted"] else None)
             if not left:
-                self.abort(row["job"], actor)
-                ended.append(row["id"])
+                with suppress(Conflict):  # it ended meanwhile
+                    self.abort(row["job"], actor)
+                    ended.append(row["id"])
             elif left != wanted:
                 self.run("put_lines", {"id": row["id"], "lines": _encoded(left)})
         return tuple(sorted(ended))

@@ -150,6 +150,8 @@ class Move:
                 f"--from and --to are the same database, {self.source.told}. Name another one; an instance keeps its name when it moves."
             )
         self.check_version(self.source, "source")
+        if self.target.version():  # of another version it could not be asked how far it is
+            self.check_version(self.target, "target")
         self.source.take()
         leaving, arriving = self._marks()
         if not abandoning and leaving is None:
