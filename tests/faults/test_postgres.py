@@ -230,14 +230,22 @@ def test_a_neighbour_idle_in_transaction_keeps_only_what_it_has_locked(postgres_
 
 @pytest.mark.claim("C7")
 @pytest.mark.fault(5, "a neighbour idle in transaction with the lock of a queue")
-def test_a_queue_whose_lock_a_neighbour_keeps_does_not_stop_the_others(postgres_url: str, instance: str) -> None:
+def test_a_queue_whose_lock_a_neighbour_keeps_does_not_stop_the_others(
+    postgres_url: str, instance: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with standing.make_app(postgres_url, instance) as app, psycopg.connect(postgres_url) as neighbour:
         limited, free = (app.job_types[name] for name in ("slot", "send"))
+        chain = app.workflow("chain", queue="free")
+        for number in range(3):
+            chain.step(name=f"s{number}", after=[f"s{number - 1}"] if number else [])(lambda task: None)
         limited.enqueue(i=0)
         neighbour.execute(f"select 1 from {instance}__queue where name = 'limited' for update".encode())
         with app.worker():
+            run = chain.submit("t")
             for i in range(3):
                 assert free.enqueue(i=i).unwrap(30) == i
+            assert run.wait(30).state == "SUCCESS"
+            assert "A turn failed" not in caplog.text
             assert [job.state for job in app.find(queue="limited")] == ["initial"]
             neighbour.rollback()
             until(lambda: app.find(queue="limited")[0].state == "final", what="it is claimed when the lock is free")

@@ -9,8 +9,7 @@ import pytest
 from holdfast import Conflict, NotFound
 from holdfast.clock import MovableClock
 from holdfast.jobs.job import Answer, JobError, Situation
-from holdfast.jobs.placement import for_response
-from holdfast.jobs.states import Answered, Raised, Waited
+from holdfast.jobs.states import UNHEARD_FOR, Answered, Lost, Raised, Waited
 from holdfast.stores.contract import Claimed, Done, Filter, NewJob, Store
 from tests.by_hand import WorkerByHand, declare, error
 from tests.invariants import Invariants
@@ -426,38 +425,36 @@ def test_an_answer_makes_the_job_loose_and_a_new_attempt_is_for_the_response_han
     assert ends == [(1, "answered"), (2, "success")]
 
 
-@pytest.mark.claim("Q4")
+@pytest.mark.claim("Q4", "C3")
 @pytest.mark.parametrize("limit", [0.0, 5.0])
-def test_an_answer_that_a_worker_without_the_response_handler_met_is_left_to_one_with_it(
-    store: Store, asking: WorkerByHand, sql: RawSql, limit: float
+def test_an_answer_that_a_worker_without_the_response_handler_met_comes_again_after_a_while(
+    store: Store, asking: WorkerByHand, clock: MovableClock, limit: float
 ) -> None:
     store.limit("mail", limit, "ann")
-    (job,), having = store.add([NewJob("mail", "ask", "{}")]), WorkerByHand(store, ("ask",))
-    having.types = ("ask", for_response("ask"))
+    (job,) = store.add([NewJob("mail", "ask", "{}")])
     asking.tell(asking.claim_one(), Waited(0.5))
     store.answer(job.id, YES, "ann")
-    asking.tell(asking.claim_one(), Answered(Answer(YES.result, due=True), unheard=True))
-
-    for handled in ([], ["ask"]):
-        store.park(handled)
+    asking.tell(asking.claim_one(), Lost())
+    for attempt in (3, 4, 5):
+        asking.tell(asking.claim_one(), Answered(Answer(YES.result, due=True), unheard=True))
         assert asking.claim() == []
-    Invariants(sql).check([], {})
-    call = having.claim_one()
-    assert (call.id, call.job_type, call.attempt) == (job.id, "ask", 3)
+        row = store.get(job.id)
+        assert (row.situation, row.attempt, row.failures, row.losses) == ("loose", attempt, 0, 1)
+        clock.advance(UNHEARD_FOR * attempt)
+    call = asking.claim_one()
+    assert (call.id, call.attempt) == (job.id, 6)
     assert call.answer is not None
-    having.hand_back(call)
-    assert asking.claim_one().attempt == 4  # it is met again, and left again
 
 
 def test_an_answer_that_nobody_has_a_response_handler_for_any_more_is_found_by_all(
-    store: Store, asking: WorkerByHand
+    store: Store, asking: WorkerByHand, clock: MovableClock
 ) -> None:
     (job,) = store.add([NewJob("mail", "ask", "{}")])
     asking.tell(asking.claim_one(), Waited(0.5))
     store.answer(job.id, YES, "ann")
     asking.tell(asking.claim_one(), Answered(Answer(YES.result, due=True), unheard=True))
     declare(store, "ask")
-    store.park(["ask"])
+    clock.advance(60)
 
     asking.tell(asking.claim_one(), Answered(Answer(YES.result, due=True), unheard=True))
 

@@ -17,7 +17,6 @@ from holdfast.jobs.names import check_text
 from holdfast.jobs.retry import LONGEST
 
 DUTIES = ("run", "sweep", "schedule", "serve")
-RESPONSE = "?"
 PREFER_FOR = 5.0  # seconds that a job is left to workers with the labels it prefers
 
 
@@ -29,11 +28,6 @@ class Preference(Struct, frozen=True):
 
     def fits(self, labels: Collection[str]) -> bool:
         return set(self.labels) <= set(labels)
-
-
-def for_response(job_type: str) -> str:
-    """The name in line of an answered job that a worker without the response handler met; no type's name begins so."""
-    return RESPONSE + job_type
 
 
 class Colleague(Struct, frozen=True):

@@ -84,6 +84,10 @@ TASK_STATE: Mapping[Outcome | None, str] = MappingProxyType(
 
 DEFAULT_TIMEOUT, DEFAULT_RETRIES = 30.0, 3  # of a job for which nobody names any (R4, R5)
 ALONE_AFTER = 3  # losses in a row after which a job is run alone (C3)
+UNHEARD_FOR, LONGEST_UNHEARD = (
+    0.5,
+    60.0,
+)  # seconds for each attempt that an answer is left to workers with its response handler
 MOST_LOSSES = 30  # in a row, after which a job ends although others were lost with it each time
 ABORT_PATIENCE = 10.0  # seconds a worker has to end a job that somebody wants to end (J10)
 
@@ -301,7 +305,7 @@ def decide(row: Row, happening: Happening, rules: Rules, now: datetime, luck: fl
         case Waited():
             return _wait(row, happening, rules, now, luck)
         case Answered():
-            return _answer(row, happening.answer, rules, now, luck)
+            return _answer(row, happening.answer, rules, now, luck, unheard=happening.unheard)
         case Snoozed():
             return _loosen(
                 row, Record(AttemptEnd.SNOOZED, seconds=happening.seconds), _after(now, happening.delay), now
@@ -398,10 +402,23 @@ def unanswered(row: Row) -> JobError:
     return JobError(UNANSWERED, f"timeout: no answer within {limit:g} s of {since}", "timeout")
 
 
-def _answer(row: Row, answer: Answer, rules: Rules, now: datetime, luck: float, seconds: float | None = None) -> Change:
+def _answer(
+    row: Row,
+    answer: Answer,
+    rules: Rules,
+    now: datetime,
+    luck: float,
+    seconds: float | None = None,
+    unheard: bool = False,
+) -> Change:
     """To the response handler in a new attempt, where the type has one; else it is the end of this attempt (R3)."""
     if rules.has_response_handler:
-        change = _loosen(row, Record(AttemptEnd.ANSWERED, seconds=seconds), now, now)
+        record = Record(AttemptEnd.ANSWERED, seconds=seconds)
+        if unheard:  # somebody else is to come for it, after a while: it is met again by us as well
+            later = _after(now, min(UNHEARD_FOR * row.attempt, LONGEST_UNHEARD))
+            change = _loosen(row, record, later, now, row.losses, row.crashes)
+        else:
+            change = _loosen(row, record, now, now)
         return structs.replace(change, answer=structs.replace(answer, due=True))
     if answer.error is None:
         change = _succeed(row, Succeeded(answer.result, seconds))

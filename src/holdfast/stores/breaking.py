@@ -185,12 +185,13 @@ class Breaking(Noting):
     def _let_go(self, was: Breaker) -> None:
         """The jobs of the type stand in line again; the sweeper brings those that are left."""
         if was.state is BreakerState.PROBING:
-            self.unmark(self._queue_of(was.job_type), was.job_type, MARK + was.job_type)
+            self.unmark_probe(self._queue_of(was.job_type), was.job_type)
         self._unpark(was.job_type)
         self.announce([self._queue_of(was.job_type)])
 
-    def unmark(self, queue: str, job_type: str, marked: str) -> None:
-        self.run("unmark", {"queue": queue, "job_type": job_type, "marked": marked, "limit": BATCH})
+    def unmark_probe(self, queue: str, job_type: str) -> None:
+        params = {"queue": queue, "job_type": job_type, "marked": MARK + job_type, "limit": BATCH}
+        self.run("unmark_probe", params)
 
     def _unpark(self, job_type: str) -> int:
         params = {"job_type": job_type, "limit": FULL}

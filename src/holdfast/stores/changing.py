@@ -18,7 +18,6 @@ from holdfast.jobs import retry
 from holdfast.jobs.breaker import Breaker
 from holdfast.jobs.job import Answer, AttemptEnd, Job, Outcome, Situation, State
 from holdfast.jobs.payload import storable
-from holdfast.jobs.placement import for_response
 from holdfast.jobs.states import (
     Aborted,
     Answered,
@@ -168,9 +167,7 @@ class Changing(Breaking):
             self.run("add_undecided", {"job_type": row.job_type, "id": row.id})
             self.announce([row.queue])
         if change.place_time is not None:
-            unheard = isinstance(report.happening, Answered) and report.happening.unheard
-            name = for_response(row.job_type) if unheard else None
-            self._place(row, change.place_time, change.closes_time, now, name)
+            self._place(row, change.place_time, change.closes_time, now)
         if row.situation is Situation.WAITING:
             self.run("drop_wait", {"job": row.id})
         if change.steps[-1].situation is Situation.WAITING:
@@ -273,15 +270,15 @@ class Changing(Breaking):
     def ends_of_tasks(self, changes: Iterable[Change | None]) -> None:
         """Tasks of workflows are among what became final: their runs go on. Written where runs are known."""
 
-    def _place(self, row: Row, at: datetime, closes: datetime | None, now: datetime, name: str | None = None) -> None:
-        """Into the claim order, as one of its type or under another name, if its time has come, else among the waiting."""
+    def _place(self, row: Row, at: datetime, closes: datetime | None, now: datetime) -> None:
+        """Into the claim order if its time has come, else among the waiting."""
         if at > now:
             params = {"wake_time": self.time(at), "id": row.id, "queue": row.queue, "closes_time": self.time(closes)}
             self.run("place_waiting", params)
             self.announce([row.queue])
             return
         major, minor = self.rank(row.queue, row.priority, at)
-        params = {"queue": row.queue, "major": major, "minor": minor, "id": row.id, "job_type": name or row.job_type}
+        params = {"queue": row.queue, "major": major, "minor": minor, "id": row.id, "job_type": row.job_type}
         params |= {"throttle_factor": row.throttle_factor, "closes_time": self.time(closes), "now": self.time(now)}
         self.run("place_ready", params)
         self.announce([row.queue])

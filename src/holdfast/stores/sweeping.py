@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from holdfast.jobs.job import JobError, Situation, State
-from holdfast.jobs.placement import RESPONSE, for_response
 from holdfast.jobs.states import (
     Aborted,
     Expired,
@@ -150,20 +149,17 @@ class Sweeping(Looping):
         """Due jobs of types nobody handles leave the line; parked ones of handled types come back (Q4)."""
         moved = 0
         with self.work():
-            types = self._read_types()
+            self._read_types()
             tripped = self.tripped_types()
             for row in self.rows("parked_types"):
                 if row["job_type"] in handled and row["job_type"] not in tripped:
                     moved += self._unpark(row["job_type"])
             for queue in self._read_queues():
                 for row in self.rows("head_types", {"queue": queue.name, "limit": BATCH}):
-                    marked, job_type = row["job_type"], row["job_type"].removeprefix(MARK).removeprefix(RESPONSE)
-                    if marked == for_response(job_type):
-                        if not types[job_type].has_response_handler:  # any more: whoever meets it may end it (R3)
-                            self.unmark(queue.name, job_type, marked)
-                    elif marked != job_type:
+                    job_type = row["job_type"].removeprefix(MARK)
+                    if job_type != row["job_type"]:
                         if job_type not in tripped:
-                            self.unmark(queue.name, job_type, marked)
+                            self.unmark_probe(queue.name, job_type)
                     elif job_type not in handled or job_type in tripped:
                         moved += self._park(queue.name, job_type)
         return moved

@@ -26,7 +26,7 @@ from holdfast.errors import Invalid, Unavailable
 from holdfast.jobs import secrets
 from holdfast.jobs.holds import Hold, Level
 from holdfast.jobs.job import Job
-from holdfast.jobs.placement import Asks, Colleague, asking, duties_of, for_response
+from holdfast.jobs.placement import Asks, Colleague, asking, duties_of
 from holdfast.jobs.states import ALONE_AFTER
 from holdfast.stores.contract import Claimed, News, Report, Store, Turn, Want, WorkerJoin
 from holdfast.worker import attempt
@@ -70,9 +70,7 @@ class Worker:
         self.clock = clock
         handlers = {name: handler for name, handler in handlers.items() if set(handler.labels) <= set(settings.labels)}
         self.types = tuple(sorted(handlers))
-        responding = (name for name in self.types if handlers[name].response_handler is not None)
-        self._names = (*self.types, *map(for_response, responding))  # under which jobs for us stand in line
-        self.asks = Asks(self._names)
+        self.asks = Asks(self.types)
         self.duties = settings.duties
         self._duties_told = True
         self._preferences = {name: each.preference for name, each in handlers.items() if each.preference is not None}
@@ -444,7 +442,7 @@ class Worker:
         if self._preferences:
             others = [row for row in store.workers() if row.id != self.id]
             colleagues = [Colleague(row.types, row.labels, row.takes_jobs) for row in others]
-            before, self.asks = self.asks, asking(self._names, self._preferences, self.settings.labels, colleagues)
+            before, self.asks = self.asks, asking(self.types, self._preferences, self.settings.labels, colleagues)
             if self.asks != before and self.pumps:
                 self.pumps[0].look()  # what was left to one that is gone has nobody else
 
@@ -532,7 +530,7 @@ class Worker:
 
     def _ask_for_everything(self) -> None:
         """Whoever calls `run_until_idle` wants everything done here, also what others are preferred for."""
-        self.asks = Asks(self._names)
+        self.asks = Asks(self.types)
 
     def _sweep_all(self, sweeper: Sweeper) -> None:
         """Sweep until nothing is left to end or to move: a sweep takes so many at a time."""

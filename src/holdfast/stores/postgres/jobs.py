@@ -166,8 +166,8 @@ class PostgresStore(PostgresAdding):
             return self._exchange(turn)
         except Unavailable as error:
             locked = [want.queue for want in turn.wants if self.queue_row(want.queue).throttled]
-            if not (locked and isinstance(error.__cause__, psycopg.errors.LockNotAvailable)):
-                raise
+            if self.connection.depth or not (locked and isinstance(error.__cause__, psycopg.errors.LockNotAvailable)):
+                raise  # inside a transaction, which has failed, it is for whoever began that
         wants = [want for want in turn.wants if want.queue not in locked]
         answer = self._exchange(structs.replace(turn, wants=wants))
         return structs.replace(answer, full={**answer.full, **dict.fromkeys(locked, LOCKED_FOR)})

@@ -52,7 +52,7 @@ from {job} j join {queue} q on q.name = j.queue
 where j.id = :id and (j.state in ('initial', 'error') or j.situation = 'loose') and j.scheduled_run_time <= :now
 on conflict (queue, major, minor, id) do update set job_type = excluded.job_type;
 
--- name: unmark
--- A probe that nobody took before the breaker closed is a job like any other, and so is an answered one whose type has no response handler any more.
+-- name: unmark_probe
+-- A probe that nobody took before the breaker closed is a job like any other.
 update {ready} set job_type = :job_type where job_type = :marked and (queue, major, minor, id) in (
   select queue, major, minor, id from {ready} where queue = :queue order by major, minor, id limit :limit);
