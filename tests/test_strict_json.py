@@ -26,6 +26,7 @@ def test_what_readers_understand_differently_is_refused(text: str, told: str) ->
     assert not isinstance(refused.value, json.JSONDecodeError)
 
 
-def test_what_is_no_json_is_told_apart() -> None:
+@pytest.mark.parametrize("text", ["text", "Infinity War", "NaNny"])
+def test_what_is_no_json_is_told_apart(text: str) -> None:
     with pytest.raises(json.JSONDecodeError):
-        strict_json.parse("text")
+        strict_json.parse(text)

@@ -1,5 +1,6 @@
 """What every command has: options in any place, exit codes, one paragraph for an error."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -222,6 +223,12 @@ def test_a_reader_that_goes_away_is_no_drama(shop: App, url: str, tmp_path: Path
         assert program.stdout.readline() == "[\n"
         program.stdout.close()
         assert program.stderr.read() == ""
+
+
+def test_who_has_closed_standard_output_is_not_told_of_it(tmp_path: Path) -> None:
+    command = f"{shlex.quote(sys.executable)} -m holdfast version >&-"
+    done = subprocess.run(command, shell=True, env=environment(), cwd=tmp_path, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize("asked", ["--help", "--version"])

@@ -621,6 +621,22 @@ def test_what_is_on_its_way_here_is_not_moved_on(
 
 
 @pytest.mark.claim("M4")
+def test_a_target_of_another_version_is_asked_nothing_and_the_source_stays_sealed(
+    way: Way, shop: App, there: RawSql, moving: Moving
+) -> None:
+    move = moving()
+    for step in (move.begin, move.arrive, move.copy, move.drain, move.finish):
+        step()
+    there("update __holdfast_instance set version = version - 1 where name = :name", name=way.instance)
+    for act in (Move.abandon, Move.run):
+        with pytest.raises(Unavailable, match="holdfast migrate"):
+            act(moving())
+    with pytest.raises(Unavailable, match="was moved to"):
+        shop.job_types["send"].enqueue(to="ann")
+    there("update __holdfast_instance set version = version + 1 where name = :name", name=way.instance)
+
+
+@pytest.mark.claim("M4")
 def test_an_instance_of_another_version_is_not_moved(way: Way, shop: App, here: RawSql, moving: Moving) -> None:
     here("update __holdfast_instance set version = 9999 where name = :name", name=way.instance)
     with pytest.raises(Unavailable, match="Upgrade the holdfast package"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Conflict, NotFound
+from holdfast import Conflict, IllegalMove, NotFound
 from holdfast.builds.build import BuildState, BuildStep, Telling
 from holdfast.clock import MovableClock
 from holdfast.jobs.states import Aborted
@@ -233,6 +233,24 @@ class TestSuperseding:
         assert ask(store, TWO, supersedes=True).superseded == ()
         assert list(store.end_builds("demo", "main", None, "deleted")) == [strange.id + 1]
         assert store.get(strange.job_id).state == "initial"
+
+    def test_one_that_ends_just_then_keeps_neither_the_push_nor_the_others_back(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one, two = ask(store).build, ask(store, TWO).build
+        order, abort = list[int](), type(store).abort
+
+        def ended(each: Store, job_id: int, *given: Any, **named: Any) -> Any:
+            order.append(job_id)
+            if job_id == one.job_id:
+                raise IllegalMove("it is final")
+            return abort(each, job_id, *given, **named)
+
+        monkeypatch.setattr(type(store), "abort", ended)
+        asked = ask(store, "3" * 40, supersedes=True)
+        assert asked.superseded == (two.id,)
+        assert store.get(asked.build.job_id).state == "initial"
+        assert order == [one.job_id, two.job_id]  # as everybody locks jobs
 
     def test_what_a_closed_pull_request_or_a_deleted_branch_had_ends(self, store: Store) -> None:
         one, two = ask(store, pull_request=1, branch="x").build, ask(store, TWO, branch="y").build
