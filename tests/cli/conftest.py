@@ -9,6 +9,8 @@ import pytest
 
 from holdfast import App, Failed
 from holdfast.cli import main
+from holdfast.clock import Clock
+from holdfast.stores.open import open_store
 from tests.cli.terminal import Answer
 from tests.postgres_server import Server
 
@@ -77,3 +79,12 @@ def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureF
         return Answer(ended.value.code, said.out, said.err)
 
     return call
+
+
+def instances(url: str) -> list[str]:
+    """What stands in the database."""
+    store = open_store(url, "holdfast", Clock())
+    try:
+        return list(store.instances())
+    finally:
+        store.close()

@@ -8,19 +8,9 @@ import pytest
 
 from holdfast import App
 from holdfast.cli import measuring
-from holdfast.clock import Clock
-from holdfast.stores.open import open_store
-from tests.cli.conftest import Call, make_shop
+from tests.cli.conftest import Call, instances, make_shop
 
 FEW = ("--jobs", "20")
-
-
-def instances(url: str) -> list[str]:
-    store = open_store(url, "holdfast", Clock())
-    try:
-        return list(store.instances())
-    finally:
-        store.close()
 
 
 def test_it_measures_and_leaves_nothing_but_what_was_there(cli: Call, shop: App, url: str) -> None:

@@ -5,19 +5,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import App
-from holdfast.clock import Clock
-from holdfast.stores.open import open_store
-from tests.cli.conftest import Call, make_shop
+from tests.cli.conftest import Call, instances, make_shop
 from tests.postgres_server import Server
 from tests.raw_sql import RawSql
-
-
-def instances(url: str) -> list[str]:
-    store = open_store(url, "holdfast", Clock())
-    try:
-        return list(store.instances())
-    finally:
-        store.close()
 
 
 def test_migrate_sets_up_holdfast_in_an_empty_database(cli: Call, url: str) -> None:

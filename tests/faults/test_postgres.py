@@ -1,6 +1,7 @@
 """What is done to PostgreSQL while work goes on: it comes back by itself to the rate it had, and nothing is lost."""
 
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -287,6 +288,17 @@ def test_whoever_waits_for_a_lock_is_told_when_patience_ends(postgres_url: str, 
         with psycopg.connect(postgres_url) as neighbour, app.transaction() as connection:
             assert connection.execute("show lock_timeout").fetchone()[0] == "0"  # the caller's own statements may wait
             neighbour.rollback()
+
+
+def test_an_instance_is_set_up_when_whoever_sets_up_another_has_ended_however_long_it_took(
+    postgres_url: str, instance: str
+) -> None:
+    with psycopg.connect(postgres_url) as neighbour, App(postgres_url, name=instance, patience=0.1) as hasty:
+        neighbour.execute("select pg_advisory_xact_lock(4801, 1)")
+        later = threading.Timer(0.5, neighbour.rollback)
+        later.start()
+        assert hasty.find() == []
+        later.join()
 
 
 @pytest.mark.claim("C7")

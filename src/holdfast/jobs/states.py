@@ -84,10 +84,8 @@ TASK_STATE: Mapping[Outcome | None, str] = MappingProxyType(
 
 DEFAULT_TIMEOUT, DEFAULT_RETRIES = 30.0, 3  # of a job for which nobody names any (R4, R5)
 ALONE_AFTER = 3  # losses in a row after which a job is run alone (C3)
-UNHEARD_FOR, LONGEST_UNHEARD = (
-    0.5,
-    60.0,
-)  # seconds for each attempt that an answer is left to workers with its response handler
+UNHEARD_FOR = 0.5  # seconds, for each of its attempts, that an answer is left to workers that have the response handler
+LONGEST_UNHEARD = 60.0
 MOST_LOSSES = 30  # in a row, after which a job ends although others were lost with it each time
 ABORT_PATIENCE = 10.0  # seconds a worker has to end a job that somebody wants to end (J10)
 

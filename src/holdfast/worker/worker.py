@@ -589,10 +589,11 @@ class Worker:
                 return
 
     def _start_lone_pulse(self) -> Pulse:
-        """What takes its time is not to be called lost, and can be aborted. What is quick has no use for the thread."""
-        rest = min(
-            self.settings.heartbeat, LONGEST_REST
-        )  # nobody wakes it for aborts: it looks for them with each beat
+        """What takes its time is not to be called lost, and can be aborted. What is quick has no use for the thread.
+
+        Nobody wakes it for aborts: it looks for them with each beat.
+        """
+        rest = min(self.settings.heartbeat, LONGEST_REST)
         pulse = Pulse(self.store.another(None), rest, self._beat_alone, self._asked, self.cancel, lambda _: None)
         pulse.start()
         return pulse
