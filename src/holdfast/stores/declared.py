@@ -82,6 +82,26 @@ class Declared(Statements):
     @abstractmethod
     def create_queue(self, queue: QueueDeclared, now: datetime) -> None: ...
 
+    def own_table(self, queue: QueueDeclared) -> None:
+        """Its name is the queue's from now on; refused if it is another's (Q1)."""
+        for row in self.rows("table_owner", {"table_name": queue.table_name}):
+            raise Conflict(
+                f"Table `{queue.table_name}` for queue `{queue.name}` of instance `{self.instance}` belongs to queue `{row['queue']}` of "
+                f"instance `{row['instance']}`. Use another queue name, instance name or table_naming_strategy."
+            )
+        if self.rows("foreign_table", {"table_name": queue.table_name})[0]["found"]:
+            raise Conflict(
+                f"Table `{queue.table_name}` for queue `{queue.name}` of instance `{self.instance}` exists already and is not Holdfast's. "
+                "Use another queue name, instance name or table_naming_strategy."
+            )
+        self.run("own_table", {"table_name": queue.table_name, "instance": self.instance, "queue": queue.name})
+
+    def add_queue(self, queue: QueueDeclared, now: datetime) -> None:
+        """Its table is there, and empty."""
+        params: dict[str, Any] = {"name": queue.name, "table_name": queue.table_name, "throttler": queue.throttler}
+        params |= {"claim_order": queue.claim_order, "declared_limit": queue.throttle_limit}
+        self.run("add_queue", {**params, "now": self.time(now)})
+
     def queues(self) -> Sequence[QueueRow]:
         with self.lone():
             return self._read_queues()

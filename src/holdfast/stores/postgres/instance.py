@@ -171,27 +171,12 @@ class PostgresInstance(SqlStore):
         self.run("lock_set_up")
         if any(row.name == queue.name for row in self._read_queues()):
             return
-        self._own_table(queue)
+        self.own_table(queue)
         self.run("patient_lock")
         literals = {"queue_name": "'" + queue.name + "'"}
         for name in ("create_queue_table", "create_queue_key", "attach_queue", "refuse_truncate"):
             self._defined(name, literals, queue.table_name)
-        params: dict[str, Any] = {"name": queue.name, "table_name": queue.table_name, "throttler": queue.throttler}
-        params["claim_order"] = queue.claim_order
-        self.run("add_queue", {**params, "declared_limit": queue.throttle_limit, "now": now})
-
-    def _own_table(self, queue: QueueDeclared) -> None:
-        for row in self.rows("table_owner", {"table_name": queue.table_name}):
-            raise Conflict(
-                f"Table `{queue.table_name}` for queue `{queue.name}` of instance `{self.instance}` belongs to queue `{row['queue']}` of "
-                f"instance `{row['instance']}`. Use another queue name, instance name or table_naming_strategy."
-            )
-        if self.rows("foreign_table", {"table_name": queue.table_name})[0]["found"]:
-            raise Conflict(
-                f"Table `{queue.table_name}` for queue `{queue.name}` of instance `{self.instance}` exists already and is not Holdfast's. "
-                "Use another queue name, instance name or table_naming_strategy."
-            )
-        self.run("own_table", {"table_name": queue.table_name, "instance": self.instance, "queue": queue.name})
+        self.add_queue(queue, now)
 
     # The form of things
 

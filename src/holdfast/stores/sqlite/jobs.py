@@ -151,27 +151,12 @@ class SqliteStore(SqlStore):
         ]
 
     def create_queue(self, queue: QueueDeclared, now: datetime) -> None:
-        self._own_table(queue)
+        self.own_table(queue)
         literals = {"queue_name": "'" + queue.name + "'"}
         for name in ("create_queue_table", *LAW):
             self._cursor.execute(queryfile.fill(STATEMENTS[name], self.instance, queue.table_name, literals))
-        params: dict[str, Any] = {"name": queue.name, "table_name": queue.table_name, "throttler": queue.throttler}
-        params["claim_order"] = queue.claim_order
-        self.run("add_queue", {**params, "declared_limit": queue.throttle_limit, "now": self.time(now)})
+        self.add_queue(queue, now)
         self._make_job_view()
-
-    def _own_table(self, queue: QueueDeclared) -> None:
-        for row in self.rows("table_owner", {"table_name": queue.table_name}):
-            raise Conflict(
-                f"Table `{queue.table_name}` for queue `{queue.name}` of instance `{self.instance}` belongs to queue `{row['queue']}` of "
-                f"instance `{row['instance']}`. Use another queue name, instance name or table_naming_strategy."
-            )
-        if self.rows("foreign_table", {"table_name": queue.table_name})[0]["found"]:
-            raise Conflict(
-                f"Table `{queue.table_name}` for queue `{queue.name}` of instance `{self.instance}` exists already and is not Holdfast's. "
-                "Use another queue name, instance name or table_naming_strategy."
-            )
-        self.run("own_table", {"table_name": queue.table_name, "instance": self.instance, "queue": queue.name})
 
     def _make_job_view(self) -> None:
         """All job tables as one. Differs from PostgreSQL, where it is the partitioned parent."""
