@@ -251,6 +251,7 @@ def enqueue(place: Place, scale: Scale) -> list[Row]:
         bare=lambda: enqueueing.bare_one_at_a_time(place, scale.singles),
         one=lambda: enqueueing.one_at_a_time(place, scale.singles),
         threads=lambda: enqueueing.from_threads(place, scale.singles * 5, 50),
+        tasks=lambda: enqueueing.from_tasks(place, scale.singles * 5, 50),
         copy=lambda: enqueueing.bare_many(place, scale.bulk),
         many=lambda: enqueueing.many(place, scale.bulk),
     )
@@ -258,6 +259,7 @@ def enqueue(place: Place, scale: Scale) -> list[Row]:
     return [
         rate(f"{place.name}: enqueue, one at a time", got["one"], got["bare"], "INSERT", at_least=0.85),
         rate(f"{place.name}: enqueue, 50 threads", got["threads"], got["one"], "one thread", at_least=5),
+        rate(f"{place.name}: enqueue, 50 tasks", got["tasks"], got["one"], "one thread", at_least=5),
         rate(f"{place.name}: enqueue, 1,000 at a time", got["many"], got["copy"], bulk, at_least=0.6),
     ]
 

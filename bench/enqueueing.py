@@ -1,9 +1,10 @@
-"""How many jobs a second can be enqueued: one at a time, by many threads, a thousand at a time; and the same rows bare.
+"""How many jobs a second can be enqueued: one at a time, by many threads or tasks, a thousand at a time; and the same rows bare.
 
 The same rows: the job and its place in line. Bare means tables with the same columns and primary keys, and nothing
 else: no law, no other index, no Python check, nobody told.
 """
 
+import asyncio
 import time
 
 import apsw
@@ -47,6 +48,27 @@ def from_threads(place: Place, count: int, threads: int) -> Run:
         noop = app.job_types["noop"]
         noop.enqueue(i=0)
         seconds = together(count, threads, lambda number: noop.enqueue(i=number))
+    check_stored(place, count + 1)
+    return Run(count / seconds)
+
+
+def from_tasks(place: Place, count: int, tasks: int) -> Run:
+    """Tasks of one event loop, each of which enqueues its next job when the last is stored."""
+    numbers = iter(range(count))
+
+    async def enqueue_some() -> None:
+        for number in numbers:
+            await noop.aenqueue(i=number)
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(enqueue_some() for _ in range(tasks)))
+
+    with bench_app(place.fresh()) as app:
+        noop = app.job_types["noop"]
+        noop.enqueue(i=0)
+        began = time.monotonic()
+        asyncio.run(all_of_them())
+        seconds = time.monotonic() - began
     check_stored(place, count + 1)
     return Run(count / seconds)
 

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,17 @@ from holdfast.jobs.routines import Routine
 from holdfast.jobs.schedules import Schedule
 from holdfast.jobs.states import STATUS
 from holdfast.jobs.throttlers import Throttler, ThrottlerFunction
-from holdfast.on_demand import Worker, explain, in_thread, new_worker, read_definition, run_until_signal
+from holdfast.on_demand import (
+    Gathered,
+    Worker,
+    explain,
+    gathering,
+    in_thread,
+    new_worker,
+    read_definition,
+    rest,
+    run_until_signal,
+)
 from holdfast.routines import called_with_turn
 from holdfast.stores.asking import Asking
 from holdfast.stores.contract import (
@@ -70,6 +81,7 @@ from holdfast.workflows.partition import Items
 logger = logging.getLogger("holdfast.worker")
 ORDERS = ("priority", "schedule")
 SECRETS_KNOWN = 5.0  # seconds for which what other programs call secret is believed
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.002, 0.1  # seconds between two looks at a job that is waited for
 TIMING = ("cron", "zone", "every", "at", "start", "end", "misfire")
 ENGINE_TABLE = re.compile(r"[a-z]+(_[a-z]+)*__")  # of this or any other instance
 
@@ -592,6 +604,16 @@ class App:
                 return opened.store.add(jobs, connection if connection is not None else opened.connection)
         return self.store.add(jobs, connection)
 
+    async def aadd(self, jobs: Sequence[NewJob], connection: Any = None) -> Sequence[Job]:
+        """`add` for the event loop. What belongs to a transaction or a trace of its own is stored by itself."""
+        if connection is not None or tracing.loaded() or self._opened() is not None:
+            return await in_thread(self.add, jobs, connection)
+        return await self._adding.ask(jobs)
+
+    @cached_property
+    def _adding(self) -> Gathered[Sequence[NewJob], Sequence[Job]]:
+        return gathering(lambda lots: self.store.add_each(lots))
+
     # Looking and acting
 
     def get(self, job_id: int) -> Job:
@@ -651,20 +673,21 @@ class App:
 
     def wait(self, job_id: int, timeout: float | None = None) -> Job:
         """Block until the job is final; `TimeoutError` when the time is over."""
-        ends = None if timeout is None else monotonic() + number(timeout, "timeout")
-        pause = 0.002
-        while True:
-            job = self.get(job_id)
-            if job.final:
-                return job
-            if ends is not None and monotonic() >= ends:
-                raise TimeoutError(f"Job {job_id} ({job.job_type}) is still `{job.state}` after {timeout:g} s.")
-            sleep(pause if ends is None else max(0.0, min(pause, ends - monotonic())))
-            pause = min(pause * 1.5, 0.1)
+        pauses = _pauses(timeout)
+        while not (job := self.get(job_id)).final:
+            sleep(pauses(job))
+        return job
 
     async def await_final(self, job_id: int, timeout: float | None = None) -> Job:
-        """`wait` for the event loop."""
-        return await in_thread(self.wait, job_id, timeout)
+        """`wait` for the event loop: no thread is kept waiting, and many tasks ask together."""
+        pauses = _pauses(timeout)
+        while not (job := await self._getting.ask(_job_id(job_id))).final:
+            await rest(pauses(job))
+        return job
+
+    @cached_property
+    def _getting(self) -> Gathered[int, Job]:
+        return gathering(lambda job_ids: self.store.get_each(job_ids))
 
     def abort(self, job_id: int, *, actor: str = "app") -> Job:
         """End a job: at once if nobody runs it, else its worker is asked to. The job as it then is (J10)."""
@@ -939,6 +962,22 @@ class App:
 
 
 _FROM_APP = ("heartbeat", "lost_after", "archive_after", "archive_keep")  # settings of a worker that are the app's
+
+
+def _pauses(timeout: float | None) -> Callable[[Job], float]:
+    """Between two looks at a job that is not final; `TimeoutError` when the time is over."""
+    ends = None if timeout is None else monotonic() + number(timeout, "timeout")
+    pause = SHORTEST_PAUSE
+
+    def after(job: Job) -> float:
+        nonlocal pause
+        now, last = monotonic(), pause
+        if ends is not None and now >= ends:
+            raise TimeoutError(f"Job {job.id} ({job.job_type}) is still `{job.state}` after {timeout:g} s.")
+        pause = min(pause * 1.5, LONGEST_PAUSE)
+        return last if ends is None else min(last, ends - now)
+
+    return after
 
 
 def _job_id(value: Any) -> int:

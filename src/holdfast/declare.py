@@ -16,7 +16,6 @@ from holdfast.jobs.numbers import LARGEST, is_finite, is_whole, seconds_of
 from holdfast.jobs.payload import Signature
 from holdfast.jobs.placement import PREFER_FOR, Preference, check_labels, check_preference
 from holdfast.jobs.states import DEFAULT_RETRIES, DEFAULT_TIMEOUT
-from holdfast.on_demand import in_thread
 from holdfast.stores.contract import NewJob, QueueDeclared, TypeRow
 from holdfast.worker.handler import ISOLATIONS, Handler
 
@@ -34,6 +33,8 @@ class Declares(Protocol):
     def redeclare(self) -> None: ...
 
     def add(self, jobs: Sequence[NewJob], connection: Any = None) -> Sequence[Job]: ...
+
+    async def aadd(self, jobs: Sequence[NewJob], connection: Any = None) -> Sequence[Job]: ...
 
     def enqueue_many(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[Job]: ...
 
@@ -242,7 +243,7 @@ class JobType:
         return self.using().enqueue(*args, **kwargs)
 
     async def aenqueue(self, *args: Any, **kwargs: Any) -> Job:
-        """`enqueue` for the event loop; concurrent ones share a commit."""
+        """`enqueue` for the event loop; tasks that do so at the same time share a commit."""
         return await self.using().aenqueue(*args, **kwargs)
 
     def enqueue_many(self, payloads: Sequence[Mapping[str, Any]]) -> list[Job]:
@@ -283,9 +284,9 @@ class Using:
         return self.job_type.app.add([self.new(*args, **kwargs)], self.connection)[0]
 
     async def aenqueue(self, *args: Any, **kwargs: Any) -> Job:
-        """`enqueue` for the event loop; concurrent ones share a commit."""
+        """`enqueue` for the event loop; tasks that do so at the same time share a commit."""
         new = self.new(*args, **kwargs)
-        return (await in_thread(self.job_type.app.add, [new], self.connection))[0]
+        return (await self.job_type.app.aadd([new], self.connection))[0]
 
     def enqueue_many(self, payloads: Sequence[Mapping[str, Any]]) -> list[Job]:
         """All of them or none."""

@@ -21,6 +21,15 @@ from holdfast.workflows.definition import Definition
 from holdfast.workflows.reasons import StepExplanation
 
 Answer = TypeVar("Answer")
+Question = TypeVar("Question")
+Asked = TypeVar("Asked", contravariant=True)
+Told = TypeVar("Told", covariant=True)
+
+
+class Gathered(Protocol[Asked, Told]):
+    """Asks for tasks of event loops; `holdfast.gathering` has it."""
+
+    async def ask(self, question: Asked, /) -> Told: ...
 
 
 class Worker(Protocol):
@@ -104,6 +113,19 @@ def read_definition(path: str | Path) -> Definition:
     from holdfast import workflow_files
 
     return workflow_files.read_definition(path)
+
+
+def gathering(ask_all: Callable[[Sequence[Question]], Sequence[Answer | Exception]]) -> Gathered[Question, Answer]:
+    """What tasks of an event loop ask at the same time is asked at once."""
+    from holdfast.gathering import Gathering
+
+    return Gathering(ask_all)
+
+
+async def rest(seconds: float) -> None:
+    import asyncio
+
+    await asyncio.sleep(seconds)
 
 
 async def in_thread(action: Callable[..., Answer], *values: Any) -> Answer:

@@ -58,6 +58,13 @@ class Adding(Changing):
         assert entry is not None
         return self._added_by_another(entry)
 
+    def add_each(self, lots: Sequence[Sequence[NewJob]]) -> Sequence[Sequence[Job] | Exception]:
+        """What several callers hand in at the same time: each gets its jobs, or its own error."""
+        entries = [_Adding(jobs) for jobs in lots]
+        with self.lock:
+            self._store(entries)
+        return [entry.added if entry.error is None else entry.error for entry in entries]
+
     def _added_by_another(self, entry: "_Adding") -> Sequence[Job]:
         """Who came first stores what has come meanwhile."""
         try:
@@ -104,16 +111,19 @@ class Adding(Changing):
             with self._adding_lock:
                 entries.extend(self._adding)
                 self._adding.clear()
-            if len(entries) > 1 and self._added_at_once(entries):
-                return
-            for entry in entries:
-                try:
-                    entry.finish(self.add_batch(entry.jobs))
-                except Exception as error:
-                    entry.fail(error)
+            self._store(entries)
         finally:
             for entry in entries:
                 entry.fail_if_forgotten()
+
+    def _store(self, entries: Sequence["_Adding"]) -> None:
+        if len(entries) > 1 and self._added_at_once(entries):
+            return
+        for entry in entries:
+            try:
+                entry.finish(self.add_batch(entry.jobs))
+            except Exception as error:
+                entry.fail(error)
 
     def _added_at_once(self, entries: Sequence["_Adding"]) -> bool:
         """False if something was wrong: one caller's bad row must not fail another's."""
@@ -307,7 +317,7 @@ class _Adding:
     def __init__(self, jobs: Sequence[NewJob]) -> None:
         self.jobs = jobs
         self.added: Sequence[Job] = ()
-        self.error: BaseException | None = None
+        self.error: Exception | None = None
         self.leads = False
         self._settled = False
         self._news = threading.Lock()  # had until there is some: a bare lock wakes its thread sooner than an event
@@ -325,7 +335,7 @@ class _Adding:
         self.added, self._settled = added, True
         self._wake()
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: Exception) -> None:
         self.error, self._settled = error, True
         self._wake()
 

@@ -24,6 +24,19 @@ class Reading(Declared):
         with self.work(write=False):
             return self._get(job_id)
 
+    def get_each(self, job_ids: Sequence[int]) -> Sequence[Job | Exception]:
+        """Each job, or the error for it."""
+        with self.work(write=False):
+            rows = self.rows("jobs_by_id", {"ids": self.pack(job_ids)})
+            found = {row["id"]: self.job_of(row) for row in rows}
+            return [found.get(job_id) or self._got(job_id) for job_id in job_ids]
+
+    def _got(self, job_id: int) -> Job | Exception:
+        try:
+            return self._get(job_id)
+        except NotFound as error:
+            return error
+
     def _get(self, job_id: int) -> Job:
         return self.job_of(self._stored(job_id))
 
