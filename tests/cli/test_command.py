@@ -13,6 +13,8 @@ from holdfast.cli.output import visible
 from tests.cli.conftest import Call
 from tests.cli.terminal import environment, run
 
+FULL = "Error: The answer cannot be written: No space left on device.\n"
+
 
 @pytest.fixture
 def url(sqlite_url: str) -> str:
@@ -231,21 +233,58 @@ def test_who_has_closed_standard_output_is_not_told_of_it(tmp_path: Path) -> Non
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+def asked_of(tmp_path: Path, command: str, redirection: str, **variables: str) -> tuple[int, str]:
+    """The exit code and standard error of a command whose streams a shell gives it."""
+    line = f"{shlex.quote(sys.executable)} -m holdfast {command} {redirection}"
+    done = subprocess.run(
+        line, shell=True, env=environment(**variables), cwd=tmp_path, stderr=subprocess.PIPE, text=True, check=False
+    )
+    return done.returncode, done.stderr
+
+
 @pytest.mark.parametrize("asked", ["--help", "--version"])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_full_disk_is_one_line_also_where_no_command_answers(asked: str, unbuffered: str, tmp_path: Path) -> None:
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "holdfast", asked],
-            env={**environment(), "PYTHONUNBUFFERED": unbuffered},
-            cwd=tmp_path,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 1
-    assert done.stderr == "Error: The answer cannot be written: No space left on device.\n"
+    assert asked_of(tmp_path, asked, ">/dev/full", PYTHONUNBUFFERED=unbuffered) == (1, FULL)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "jobs list",
+        "jobs list --json",
+        "jobs tail 1",
+        "jobs tail 1 --json",
+        "jobs show 1",
+        "queues list",
+        "top",
+        "archive --export -",
+        "jobs enqueue mail send '{\"to\": \"x\"}'",
+    ],
+)
+def test_a_full_disk_is_one_line(shop: App, url: str, asked: str, tmp_path: Path) -> None:
+    shop.job_types["send"].enqueue(to="x")
+    shop.run_until_idle()
+    if "archive" in asked:
+        shop.store.archive(older_than=0.0)
+    for unbuffered in ("", "1"):
+        assert asked_of(tmp_path, f"{asked} --url {url}", ">/dev/full", PYTHONUNBUFFERED=unbuffered) == (1, FULL)
+
+
+def test_a_build_on_the_spot_whose_log_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "holdfast.build.toml").write_text('[steps.greet]\nrun = "echo hello"\n')
+    assert asked_of(tmp_path, "builds run .", ">/dev/full") == (1, FULL)
+
+
+def test_an_error_that_nobody_can_be_told_has_its_exit_code(tmp_path: Path) -> None:
+    for redirection in ("2>/dev/full", "2>&-"):
+        assert asked_of(tmp_path, "jobs list --limit 0", f">said {redirection}") == (2, "")
+        assert (tmp_path / "said").read_text() == ""
+
+
+@pytest.mark.parametrize("asked", ["jobs list", "jobs list --json", "archive --export -"])
+def test_closed_standard_output_is_no_error(shop: App, url: str, asked: str, tmp_path: Path) -> None:
+    assert asked_of(tmp_path, f"{asked} --url {url}", ">&-") == (0, "")
 
 
 @pytest.mark.parametrize(

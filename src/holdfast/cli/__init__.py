@@ -32,7 +32,7 @@ from holdfast.cli import (
     workers,
     workflows,
 )
-from holdfast.cli.output import complain, forgive, silence
+from holdfast.cli.output import Unwritable, complain, prepare, silence
 
 SETTINGS = "Settings come from flags, then from HOLDFAST_… variables, then from holdfast.toml."
 
@@ -40,11 +40,10 @@ SETTINGS = "Settings come from flags, then from HOLDFAST_… variables, then fro
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    forgive()
+    prepare()
     try:
         code = commands()(given or ["--help"], prog_name="holdfast", standalone_mode=False)
-        if sys.stdout is not None:  # it is, where it was closed
-            sys.stdout.flush()  # at the exit of Python nobody could tell of it
+        sys.stdout.flush()  # at the exit of Python nobody could tell of it
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         text = error.format_message().strip()
@@ -52,10 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         complain(f"{text}{end} `{'holdfast' if context is None else context.command_path} --help` tells what it takes.")
         code = error.exit_code
     except BrokenPipeError:
-        silence()
+        silence(sys.stdout)
         code = 1
-    except OSError as error:  # of help and version, which no command answers, and of what was kept back so far
-        silence()
+    except Unwritable as error:
+        silence(sys.stdout)
         complain(f"The answer cannot be written: {error.strerror}.")
         code = 1
     sys.exit(code or 0)

@@ -5,6 +5,7 @@ A command is a function whose first parameter is the `Call`; the others become i
 
 import inspect
 import os
+import sys
 import tomllib
 import traceback
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from msgspec import Struct, structs
 
-from holdfast.cli.output import complain, silence
+from holdfast.cli.output import Unwritable, complain, silence
 from holdfast.config import TABLES_OF_BUILDS, Settings, load, locate
 from holdfast.errors import HoldfastError, Invalid
 
@@ -90,7 +91,7 @@ def _answer(call: Call, function: Function, given: Mapping[str, Any]) -> None:
     """Run the command; an error becomes a paragraph and an exit code."""
     try:
         function(call, **given)
-    except (typer.Exit, typer.TyperException):
+    except (typer.Exit, typer.TyperException, Unwritable):
         raise
     except HoldfastError as error:
         raise _refused(call, str(error), error.exit_code) from error
@@ -105,7 +106,7 @@ def _answer(call: Call, function: Function, given: Mapping[str, Any]) -> None:
     except KeyboardInterrupt as error:
         raise _refused(call, "Interrupted.", 1) from error
     except BrokenPipeError as error:
-        silence()  # the reader went away, as `head` does
+        silence(sys.stdout)  # the reader went away, as `head` does
         raise typer.Exit(1) from error
     except Exception as error:
         raise _refused(call, _unexpected(error), 1) from error

@@ -86,7 +86,11 @@ def build(asked: Asked, as_json: bool, outputs: Path | None) -> int:
     place = Place(source=asked.path.resolve(), echo=echo.fileno(), colours=echo.isatty(), step=asked.step)
     with tempfile.TemporaryDirectory(prefix="holdfast-build-") as folder:
         path = Path(folder) / "build"
-        result = asyncio.run(builder.perform(order, path, lambda change: None, place))
+        try:
+            result = asyncio.run(builder.perform(order, path, lambda change: None, place))
+        except OSError:
+            print(file=echo, flush=True)  # where the log could not be written, that is what is told
+            raise
         if outputs is not None:
             for output in result.outputs:
                 shutil.copyfile(path / "generated" / output.name, outputs / output.name)

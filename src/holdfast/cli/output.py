@@ -8,24 +8,59 @@ import json
 import os
 import sys
 from contextlib import suppress
-from typing import Any
+from typing import Any, TextIO
 
 PICTURES = ord("\N{SYMBOL FOR NULL}")
 VISIBLE = {code: chr(PICTURES + code) for code in range(32) if chr(code) not in "\n\t"}
 VISIBLE |= dict.fromkeys(range(0x7F, 0xA0), "\N{REPLACEMENT CHARACTER}")
 
 
-def forgive() -> None:
-    """A terminal that lacks a character gets a question mark and no error."""
+class Unwritable(OSError):
+    """Standard output takes nothing: its disk is full, its terminal is gone."""
+
+
+class Output(io.FileIO):
+    """Standard output, told from every other file by its errors. A reader that went away is no error of it."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise Unwritable(error.errno, error.strerror) from error
+
+
+def prepare() -> None:
+    """The streams as commands expect them, whatever they were given.
+
+    - A terminal that lacks a character gets a question mark and no error.
+    - Who has closed one is not told what would stand there. No other file may get its number.
+    """
+    sys.stdout, sys.stderr = sys.stdout or open(os.devnull, "w"), sys.stderr or open(os.devnull, "w")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout = _known_by_its_errors(sys.stdout)
 
 
-def silence() -> None:
-    """Nobody can be told anything on standard output any more, nor may Python try it at its exit."""
+def _known_by_its_errors(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    raw = Output(stream.fileno(), "w", closefd=False)
+    through = stream.write_through
+    return io.TextIOWrapper(
+        raw if through else io.BufferedWriter(raw),  # type: ignore[arg-type]
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=through,
+    )
+
+
+def silence(stream: TextIO) -> None:
+    """Nobody can be told anything on this stream any more, nor may Python try it at its exit."""
     with suppress(OSError):  # it may be no file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def visible(text: str) -> str:
@@ -50,5 +85,8 @@ def say_json(value: Any, *, lines: bool = False) -> None:
 
 
 def complain(text: str) -> None:
-    """An error, as one paragraph on standard error."""
-    print(f"Error: {paragraph(text)}", file=sys.stderr, flush=True)
+    """An error, as one paragraph on standard error. Where that takes nothing, the exit code has to do."""
+    try:
+        print(f"Error: {paragraph(text)}", file=sys.stderr, flush=True)
+    except OSError:
+        silence(sys.stderr)
