@@ -260,8 +260,10 @@ class Projects:
         return self.look(build)
 
     def retry(self, build: int, *, actor: str = "app") -> Build:
-        """Build a completed build again, from the beginning (B3)."""
-        return self._left(self.app.store.retry_build(build, check_actor(actor))).build
+        """Build a completed build again, from the beginning (B3), with what its project has by now as far as it is known here."""
+        project = self.settings.projects.get(self.look(build).project)
+        timeout = None if project is None else project.timeout
+        return self._left(self.app.store.retry_build(build, check_actor(actor), timeout)).build
 
     # Building
 

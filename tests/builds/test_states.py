@@ -9,6 +9,7 @@ import pytest
 from holdfast import App, Conflict, Invalid, NotFound
 from holdfast.builds.build import MOVES, STANDINGS, BuildState, Happening
 from holdfast.builds.forges import Wanted
+from holdfast.builds.project import BuildSettings
 from holdfast.projects import Projects
 from holdfast.worker import builder
 from tests.builds.making import Repository
@@ -288,6 +289,15 @@ class TestAfterACrash:
         assert before.exists()
         here.projects.sweep(here.app.store, everything=True)
         assert not before.exists()
+
+    def test_a_retry_takes_the_timeout_that_the_project_has_by_now(self, yard: Yards, repository: Repository) -> None:
+        build = yard(timeout=100.0).build(repository.commit(QUICK))
+        here = yard(timeout=250.0)
+        again = here.projects.retry(build.id)
+        assert here.app.get(again.job_id).timeout == 250
+        here.app.run_until_idle()
+        elsewhere = Projects(here.app, BuildSettings(), here.projects.folder, {}, declares=False)
+        assert here.app.get(elsewhere.retry(build.id).job_id).timeout == 250, "nobody knows the project there"
 
     def test_a_build_that_was_interrupted_runs_again_from_scratch(self, yard: Yards, repository: Repository) -> None:
         here = yard()

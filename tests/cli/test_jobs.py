@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import App, views
 from tests.cli.conftest import Call
+from tests.raw_sql import RawSql
 
 
 def test_list_gives_programs_all_states_the_newest_first(cli: Call, shop: App, url: str) -> None:
@@ -109,6 +110,18 @@ def test_text_of_strangers_cannot_move_the_cursor(cli: Call, shop: App, url: str
         out = cli(*command, "--url", url).out
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", out)
         assert "cleared" in out
+
+
+def test_a_payload_that_is_too_deep_breaks_no_list(cli: Call, shop: App, url: str) -> None:
+    job = shop.job_types["send"].enqueue(to="a")
+    sql = RawSql(url, "shop")
+    for levels in (140, 900, 20_000):
+        text = '{"to": ' + "[" * levels + "]" * levels + "}"
+        sql("UPDATE {queue:mail} SET payload = :payload WHERE id = :id", id=job.id, payload=text)
+        assert [found["id"] for found in cli("jobs", "list", "--json", "--url", url).json] == [job.id]
+        assert cli("jobs", "show", job.id, "--json", "--url", url).json["payload"]["to"]
+        assert cli("jobs", "show", job.id, "--url", url).code == 0
+    sql.connection.close()
 
 
 def test_show_gives_programs_the_job_with_history_and_attempts(cli: Call, shop: App, url: str) -> None:

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import Invalid
-from holdfast.jobs.payload import MAX_BYTES, Mismatch, Signature, check_by_schema, dump, load
+from holdfast.jobs.payload import DEEPEST, MAX_BYTES, READ_DEPTH, Mismatch, Signature, check_by_schema, dump, load
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 NAIVE = datetime(2026, 1, 31, 12)
@@ -258,6 +258,35 @@ def test_a_value_nested_too_deeply_is_refused() -> None:
     for _ in range(5000):
         deep = [deep]
     assert "nested too deeply" in refusal(dump, deep, what="result")
+
+
+@pytest.mark.claim("Q7")
+def test_a_hundred_levels_are_accepted_and_no_more() -> None:
+    def send(value: Any) -> None: ...
+
+    taken = Signature.of(send)
+    value: Any = {}
+    for _ in range(DEEPEST - 2):
+        value = [value]
+    assert load(dump([value], what="result")) == [value]
+    assert load(taken.check((), {"value": value})) == load(check_by_schema(None, {"value": value}, job_type="send"))
+    for ask in (
+        lambda: dump([[value]], what="result"),
+        lambda: taken.check((), {"value": [value]}),
+        lambda: check_by_schema(None, {"value": [value]}, job_type="send"),
+    ):
+        assert "nested too deeply, in more than 100 levels" in refusal(ask)
+
+
+@pytest.mark.claim("Q7")
+def test_what_is_stored_and_too_deep_is_read_as_far_as_it_can_be_shown() -> None:
+    levels = 100_000
+    found = load('{"a": ' + "[" * levels + '"]"' + "]" * levels + ', "b": "[\\"{", "c": [[]]}')
+    assert {name: found[name] for name in "bc"} == {"b": '["{', "c": [[]]}
+    part, depth = found["a"], 1
+    while isinstance(part, list):
+        part, depth = part[0], depth + 1
+    assert (part, depth) == ("[nested too deeply]", READ_DEPTH)
 
 
 @pytest.mark.claim("Q7")

@@ -289,3 +289,33 @@ def test_many_jobs_at_once_may_be_larger_than_one_text(store: Any) -> None:
     assert {(job.state, len(job.result["a"])) for job in map(store.get, (job.id for job in added))} == {
         ("final", 500_000)
     }
+
+
+def test_what_is_nested_too_deeply_is_refused_and_where_it_stands_already_breaks_no_list(app: Make, sql: RawSql) -> None:
+    holdfast = app()
+
+    @holdfast.queue("mail").job(retries=0)
+    def send(value: list[Any]) -> None: ...
+
+    @holdfast.queue("calls").job(retries=0)
+    def call(value: list[Any]) -> None: ...
+
+    deep: list[Any] = []
+    for _ in range(300):
+        deep = [deep]
+    with pytest.raises(Invalid, match="nested too deeply"):
+        send.enqueue(value=deep)
+    job, other = send.enqueue(value=[]), call.enqueue(value=[])
+    sql("UPDATE {queue:mail} SET payload = :payload WHERE id = :id", id=job.id, payload=nested(20_000))
+    assert [found.id for found in holdfast.find()] == [other.id, job.id]
+    assert holdfast.get(job.id).payload["value"]
+    holdfast.run_until_idle()
+    assert holdfast.get(other.id).outcome is Outcome.SUCCESS
+    ended = holdfast.get(job.id)
+    assert ended.outcome is Outcome.ERROR
+    with pytest.raises(Invalid, match="nested too deeply"):
+        holdfast.retry(job.id)
+
+
+def nested(levels: int) -> str:
+    return '{"value": ' + "[" * levels + "]" * levels + "}"

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast import App
 from holdfast.stores import listing
+from tests.raw_sql import RawSql
 from tests.web.conftest import Client
 
 
@@ -37,6 +38,17 @@ def test_a_job_is_added_with_everything_that_using_knows(client: Client, shop: A
     assert job["scheduled_run_time"] == "2026-01-01T01:00:00.000000Z"
     assert job["state"] == "initial"
     assert client.get(f"/api/v1/jobs/{job['id']}").json() == job
+
+
+def test_a_payload_that_is_too_deep_breaks_neither_list_nor_page(client: Client, shop: App, sql: RawSql) -> None:
+    job = client.post("/api/v1/jobs", json=body()).json()["id"]
+    for levels in (140, 900, 20_000):
+        text = '{"to": ' + "[" * levels + "]" * levels + "}"
+        sql("UPDATE {queue:mail} SET payload = :payload WHERE id = :id", id=job, payload=text)
+        assert [each["id"] for each in client.get("/api/v1/jobs").json()["items"]] == [job]
+        assert client.get(f"/api/v1/jobs/{job}").json()["payload"]["to"]
+        for page in (f"/jobs/{job}", "/jobs"):
+            assert client.get(page).status_code == 200
 
 
 def test_a_key_that_is_held_answers_200_with_the_living_job(client: Client) -> None:

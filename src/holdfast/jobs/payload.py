@@ -28,6 +28,9 @@ from holdfast.errors import Invalid
 from holdfast.jobs.schema import Flaw, Schema, Writer, object_schema, shown, violations
 
 MAX_BYTES = 1024 * 1024
+DEEPEST = 100  # levels of lists and objects that are accepted
+READ_DEPTH = 150  # levels that are read: what is accepted may stand in something of ours
+CUT = '"[nested too deeply]"'
 
 TIMES = (datetime, date, time, timedelta)
 ATOMS = (type(None), bool, int, float, Decimal, str, UUID, bytes, bytearray, memoryview, *TIMES)
@@ -37,6 +40,7 @@ MISFIT = (TypeError, UnicodeError, RecursionError, msgspec.MsgspecError)
 # Formats in which msgspec reads a text whose value is refused here: without a zone, or not finite.
 LOOK_AGAIN = {"date-time", "time", "decimal"}
 
+_brackets = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 _encoder = msgspec.json.Encoder()
 _sorting_encoder = msgspec.json.Encoder(order="deterministic")
 _decoder = msgspec.json.Decoder()
@@ -70,8 +74,14 @@ def dump(value: Any, *, what: str, limit: int = MAX_BYTES) -> str:
 
 
 def load(text: str) -> Any:
-    """The plain value of a JSON text."""
-    return _decoder.decode(text)
+    """The plain value of a JSON text. What is nested deeper than whoever shows it could follow has words in its place."""
+    try:
+        value = _decoder.decode(text)
+        if not _is_deep(text, value, READ_DEPTH):
+            return value
+    except RecursionError:
+        pass
+    return _decoder.decode(_cut(text, READ_DEPTH))
 
 
 def check_by_schema(schema: Schema | None, payload: dict[str, Any], *, job_type: str, limit: int = MAX_BYTES) -> str:
@@ -160,7 +170,8 @@ class Signature:
             self._decoder.decode(raw)
         except UNFIT:
             return None
-        return raw.decode()
+        text = raw.decode()
+        return None if _is_deep(text, kwargs, DEEPEST) else text
 
     def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any], limit: int) -> str:
         given: dict[str, Any] = {}
@@ -279,7 +290,39 @@ def _encode(value: Any, limit: int) -> tuple[bytes, Any, bool]:
     if len(raw) > limit:
         problem = f"takes {len(raw):,} bytes as JSON, which is above the limit of {limit:,}"
         raise Refused("", f"{problem}; store the bulk elsewhere and pass where it is")
+    if _is_deep(raw.decode(), plain, DEEPEST):
+        raise Refused("", f"is nested too deeply, in more than {DEEPEST} levels; pass something flatter")
     return raw, plain, is_plain
+
+
+def _is_deep(text: str, value: Any, most: int) -> bool:
+    """Whether a JSON text with this value has more levels. Few brackets make no depth, and that is nearly every text."""
+    if text.count("[") + text.count("{") <= most:
+        return False
+    level = [value]
+    for _ in range(most):
+        level = [each for part in level for each in _parts(part)]
+    return any(isinstance(part, dict | list) for part in level)
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    return value.values() if type(value) is dict else value if type(value) is list else ()
+
+
+def _cut(text: str, most: int) -> str:
+    """The JSON text with words for what stands below so many levels. It goes by brackets: nothing can be too deep for it."""
+    depth = end = 0
+    kept: list[str] = []
+    for found in _brackets.finditer(text):
+        if found[0] in ("[", "{"):
+            depth += 1
+            if depth == most + 1:
+                kept += text[end : found.start()], CUT
+        elif found[0] in ("]", "}"):
+            depth -= 1
+            if depth == most:
+                end = found.end()
+    return "".join((*kept, text[end:]))
 
 
 def _flaw_behind(error: Exception, value: Any) -> Flaw:

@@ -293,8 +293,8 @@ class Building(Acting):
                 )
             return self.abort(found.job_id, actor)
 
-    def retry_build(self, build: int, actor: str) -> Received:
-        """A new job for a completed build (B3)."""
+    def retry_build(self, build: int, actor: str, timeout: float | None = None) -> Received:
+        """A new job for a completed build (B3), with the timeout of its project; None: with that of the job before."""
         with self.work():
             for row in self.rows("lock_build_by_id", {"id": build}):
                 found, before = self._one_build({"id": build}), self._get(row["job"])
@@ -302,7 +302,7 @@ class Building(Acting):
                     raise Conflict(
                         f"{found.words} is `{found.build_state}`; only a completed build is retried. Abort it first, or wait for it."
                     )
-                self._give_job(row, before.timeout, before)
+                self._give_job(row, before.timeout if timeout is None else timeout, before)
                 self._audit(actor, "retry", job=before.id, queue=QUEUE, detail=f"build {build}")
                 found = self._one_build({"id": build})
                 self._tell_if_wanted([row], first_words(found, "again"))

@@ -17,6 +17,7 @@ from typing import Any
 from msgspec import Struct, json, structs
 
 from holdfast.clock import Clock
+from holdfast.jobs import payload as payloads
 from holdfast.jobs import throttlers
 from holdfast.jobs.states import Rescheduled
 from holdfast.jobs.throttle import TOLERANCE, Admission, Candidate, Held, Usage, Why, choose, within
@@ -233,7 +234,7 @@ class Claiming(Glancing):
                 row["id"],
                 row["job_type"],
                 row["job_key"],
-                decode_any(row["payload"]),
+                payloads.load(row["payload"]),
                 row["throttle_factor"],
                 row["priority"],
                 self._known(row["scheduled_run_time"]),

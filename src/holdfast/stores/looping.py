@@ -15,13 +15,14 @@ import msgspec
 from msgspec import structs
 
 from holdfast.errors import NotFound
+from holdfast.jobs import payload as payloads
 from holdfast.jobs import routines as rules
 from holdfast.jobs.job import Outcome, Situation, State
 from holdfast.jobs.routines import Routine, TurnEnd
 from holdfast.jobs.states import Aborted, Change, Row, Succeeded
 from holdfast.stores.contract import NewJob, News, PartRow, Report, RoutineRow, TypeRow
 from holdfast.stores.run_archive import RunArchive
-from holdfast.stores.statements import BATCH, RowDict, decode_any, encode_json, error_of
+from holdfast.stores.statements import BATCH, RowDict, encode_json, error_of
 
 encode_routine = msgspec.json.Encoder(order="deterministic").encode
 decode_routine = msgspec.json.Decoder(Routine).decode
@@ -268,7 +269,7 @@ class Looping(RunArchive):
             last_outcome=row["last_outcome"],
             error=None if row["error"] is None else error_of(row["error"]),
             error_time=self.moment(row["error_time"]),
-            checkpoint=None if checkpoint is None else decode_any(checkpoint),
+            checkpoint=None if checkpoint is None else payloads.load(checkpoint),
         )
 
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.errors import Invalid, NotFound
+from holdfast.jobs import payload as payloads
 from holdfast.jobs.job import Attempt, AttemptEnd, Job, Move, Outcome, Progress, Situation, State
 from holdfast.jobs.states import (
     STATUS,
@@ -14,7 +15,7 @@ from holdfast.stores.contract import (
     Filter,
 )
 from holdfast.stores.declared import Declared
-from holdfast.stores.statements import RowDict, decode_answer, decode_any, decode_words, error_of
+from holdfast.stores.statements import RowDict, decode_answer, decode_words, error_of
 
 
 class Reading(Declared):
@@ -87,8 +88,8 @@ class Reading(Declared):
             status=STATUS[state, outcome],
             situation=None if row["situation"] is None else Situation(row["situation"]),
             outcome=outcome,
-            payload=decode_any(row["payload"]),
-            result=None if row["result"] is None else decode_any(row["result"]),
+            payload=payloads.load(row["payload"]),
+            result=None if row["result"] is None else payloads.load(row["result"]),
             error=error_of(row["error"]),
             attempt=row["attempt"],
             failures=row["failures"],
