@@ -3,7 +3,7 @@
 import itertools
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import App, Conflict, Invalid, NotFound, Unavailable
 from holdfast.clock import Clock, MovableClock, microseconds
-from holdfast.stores.copying import NOT_COPIED, Mark
+from holdfast.stores.copying import NOT_COPIED, Mark, Row, Table
 from holdfast.stores.moving import PLAN, Move, Step, next_step, open_side
 from holdfast.stores.open import open_store
 from holdfast.stores.postgres import moving as postgres_moving
@@ -22,6 +22,8 @@ from tests.by_hand import WorkerByHand
 from tests.invariants import check_invariants, final_rows
 from tests.moving.conftest import Way
 from tests.moving.shop import HOUR, fill
+from tests.pgbouncer import Bouncer
+from tests.postgres_server import Server
 from tests.raw_sql import SLOT, RawSql
 
 Moving = Callable[..., Move]
@@ -469,6 +471,71 @@ def test_only_one_program_moves_an_instance_at_a_time(way: Way, shop: App, movin
     for side in sides:
         side.close()
     first.run()
+
+
+@pytest.mark.claim("M4")
+@pytest.mark.parametrize("way", ["to sqlite", "to another server"], indirect=True)
+@pytest.mark.parametrize("step", [Step.BEGIN, Step.ARRIVE, Step.COPY, Step.DRAIN, Step.FINISH, Step.CLOSE])
+def test_a_move_whose_session_was_ended_stops_because_its_lock_is_gone(
+    way: Way, shop: App, moving: Moving, here: RawSql, clock: MovableClock, step: Step
+) -> None:
+    fill(shop, here, clock)
+    move, ended = moving(), []
+    go = move._steps[step]
+
+    def end_first() -> None:
+        ended.append(end_session(here, move))
+        go()
+
+    move._steps[step] = end_first
+    with pytest.raises(Conflict, match=r"ended the session .* Call `holdfast move` again"):
+        move.run()
+    assert ended == [True]
+    other = [open_side(url, way.instance, clock) for url in (way.source, way.target)]
+    Move(other[0], other[1], 0.0).run()
+    for side in other:
+        side.close()
+
+
+@pytest.mark.claim("M4")
+@pytest.mark.parametrize("way", ["to sqlite", "to another server"], indirect=True)
+def test_a_move_whose_session_is_ended_between_two_lots_writes_no_other(
+    way: Way, shop: App, moving: Moving, here: RawSql, clock: MovableClock
+) -> None:
+    fill(shop, here, clock)
+    move, written = moving(), []
+    write = move.target.write
+
+    def write_one(table: Table, rows: Sequence[Row]) -> None:
+        written.append(table.name)
+        write(table, rows)
+        end_session(here, move)
+
+    move.target.write = write_one  # type: ignore[method-assign]
+    with pytest.raises(Conflict, match="Call `holdfast move` again"):
+        move.run()
+    assert len(written) == 1
+    moving().run()
+
+
+@pytest.mark.claim("M4")
+@pytest.mark.parametrize("way", ["to sqlite"], indirect=True)
+def test_a_source_behind_a_pooler_is_refused(
+    way: Way, shop: App, moving: Moving, postgres: Server, tmp_path: Path
+) -> None:
+    bouncer = Bouncer(postgres, tmp_path / "bouncer")
+    try:
+        database = psycopg.conninfo.conninfo_to_dict(way.source)["dbname"]
+        with pytest.raises(Invalid, match="is a pooler"):
+            moving(source=bouncer.url(str(database))).run()
+    finally:
+        bouncer.stop()
+
+
+def end_session(sql: RawSql, move: Move) -> bool:
+    """As an administrator does, or a server that is restarted; it has happened when this is over."""
+    session = move.source.store.connection.database.info.backend_pid
+    return sql("select pg_terminate_backend(:session::int, 5000) as ended", session=session)[0]["ended"] is True
 
 
 def test_a_program_that_has_just_gone_is_waited_for(

@@ -2,7 +2,8 @@
 
 - Autocommit: a pipeline between two syncs is one implicit transaction, and a lone statement needs no BEGIN.
 - Plans are pinned: whatever the statistics say, statements go by index, so a wrong plan costs little.
-- A connection lost before a transaction began is replaced silently; one lost inside it is the caller's to hear of.
+- A connection lost before a transaction began is replaced silently; one lost inside it is the caller's to hear of. Whoever
+  has a lock that lives as long as the session says that it must not be replaced.
 - A caller with patience does not wait longer for a lock. A worker that stands still inside a transaction loses its session:
   what it has locked would stop all others.
 - Behind a pooler that gives a session to others between transactions nothing is prepared and nothing is set but for the
@@ -69,6 +70,7 @@ class Connection:
         self.ended = False  # the transaction was committed by what was sent last
         self.generation = 0  # how often it has connected
         self.pooled = False  # the session is ours for a transaction only
+        self.only_once: str | None = None  # what is told where it would have to connect again, and must not
         self._database: psycopg.Connection[TupleRow] | None = None
         self._wire: Wire | None = None
         self._closed = False
@@ -114,6 +116,8 @@ class Connection:
         return bool(database.pgconn.status != psycopg.pq.ConnStatus.OK)
 
     def _connect(self) -> psycopg.Connection[TupleRow]:
+        if self.only_once is not None:
+            raise Conflict(self.only_once)
         ends = None if self.patience is None else monotonic() + self.patience
         pause = 0.05
         while True:

@@ -15,6 +15,7 @@ from psycopg.rows import dict_row
 from psycopg.types.numeric import Int8BinaryLoader
 
 from holdfast.clock import microseconds, moment, monotonic, sleep
+from holdfast.errors import Invalid
 from holdfast.stores import queryfile
 from holdfast.stores.copying import JOB, LOT, Row, Side, Table, clash
 from holdfast.stores.migrate import SEALED
@@ -54,11 +55,24 @@ class PostgresSide(Side):
         return schemas[0] == schemas[1] and taken == [True, False]
 
     def take(self) -> None:
+        """The lock is the session's: who lost that must not write another row, because another program may move by now."""
+        self._refuse_pooler()
         number, ends = zlib.crc32(self.instance.encode()) >> 1, monotonic() + LEFT_WITHIN
         while not self._one("lock_move", {"space": MOVERS, "number": number}):
             if monotonic() >= ends:
                 raise clash(self.instance)
             sleep(0.05)
+        self.store.connection.only_once = (
+            f"The server has ended the session of this move in {self.told}, and with it the lock that keeps every other move of instance "
+            f"`{self.instance}` away. What was copied stays. Call `holdfast move` again: it goes on."
+        )
+
+    def _refuse_pooler(self) -> None:
+        if self.store.connection.database is not None and self.store.connection.pooled:
+            raise Invalid(
+                f"{self.told} is a pooler, which gives sessions to others: no lock would keep a second move of instance `{self.instance}` "
+                "away. Give the address of the server itself."
+            )
 
     def _one(self, name: str, params: Mapping[str, Any] | None = None) -> Any:
         with self.store.lone():
