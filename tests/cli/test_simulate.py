@@ -1,11 +1,14 @@
 """`holdfast simulate`: a fleet from a description, with changes beside it, or a day that was."""
 
+import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from holdfast import App, Fixed
+from holdfast.cli import progress
 from holdfast.clock import MovableClock
 from tests.cli.conftest import Call
 
@@ -44,6 +47,21 @@ def test_the_example_is_played(cli: Call) -> None:
         assert words in answer.out
     assert "█" in answer.out
     assert answer.err == ""
+
+
+def test_who_would_wait_long_is_told_so_early(cli: Call, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("EVERY", "EARLY", "LONG"):
+        monkeypatch.setattr(progress, name, 0.0)
+    answer = cli("simulate", small, "--json")
+    assert answer.code == 0
+    assert answer.err.startswith("As it goes this takes about ")
+    assert len(answer.err.splitlines()) == 1, "where there is no terminal that is all"
+    assert json.loads(answer.out)["described"]["jobs"]
+    both = cli("simulate", small, "--set", "queues.mail.limit=2").err.splitlines()
+    assert [line.partition(": As it goes")[0] for line in both] == ["As described", "With the change"]
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as a terminal
+    told = cli("simulate", small).err
+    assert re.search(r"\d+\.\d% of the time is over, [\d,]+ jobs so far, about .* left", told)
 
 
 def test_a_change_is_shown_beside_it(cli: Call, small: str) -> None:

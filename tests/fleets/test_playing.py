@@ -1,6 +1,7 @@
 """Fleets that are played: they agree with what is known of queues, and with the rules of the product, because these decide."""
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -320,3 +321,12 @@ def test_a_day_of_a_hundred_thousand_jobs_is_played_and_agrees_with_theory() -> 
     load = 100_000 / 86_400 * 2 / 3
     assert result.jobs == pytest.approx(100_000, rel=0.02)
     assert result.queues["mail"].limit_use == pytest.approx(load, rel=0.02)
+
+
+def test_how_far_it_is_is_told_also_where_few_jobs_come() -> None:
+    told: list[tuple[float, int]] = []
+    workers = {"shaky": {"count": 5, "crashes_every": 5, "restart_after": 0}}
+    play(fleet({"job": {"arrivals": {"per_hour": 2}, "duration": 1}}, workers), lambda *far: told.append(far))
+    assert len(told) > 10
+    assert told == sorted(told)
+    assert max(far - before for (before, _), (far, _) in pairwise(told)) < 0.2

@@ -44,7 +44,8 @@ def run(call: Call, file: Path | None, changes: Sequence[str], day: str | None, 
     fleets = [_fleet(described, recorded, day)]
     if changes:
         fleets.append(_fleet(description.changed(described, changes), recorded, day))
-    variants = [_played(fleet) for fleet in fleets]
+    several = ("As described: ", "With the change: ") if changes else ("",)
+    variants = [_played(fleet, which) for fleet, which in zip(fleets, several, strict=True)]
     if call.json:
         say_json(_shape(variants, changes))
     else:
@@ -115,9 +116,9 @@ def _fleet(described: Described, recorded: list[Recorded], day: str | None) -> F
     return found
 
 
-def _played(fleet: Fleet) -> Variant:
+def _played(fleet: Fleet, which: str) -> Variant:
     began = monotonic()
-    with passing() as told:
+    with passing(which) as told:
         return Variant(play(fleet, told), monotonic() - began)
 
 

@@ -37,7 +37,7 @@ SWEEP_EVERY = 300.0  # seconds while nobody is missing
 SWEEP_EXPIRED_EVERY = 60.0  # seconds, where jobs expire
 KEPT = 600.0  # seconds that ended jobs stay in memory
 NEVER = 1e9
-TELL_EVERY = 2000  # jobs
+TELL_EVERY = 200  # moments and turns, of which a burst has many at once
 
 Coming = tuple[NewJob, TypePlan, int, Recorded | None]
 Told = Callable[[float, int], None]  # how much of the time is over, and the jobs so far
@@ -135,7 +135,7 @@ class Playing:
         self.first_refusal: str | None = None
         self._luck = random.Random(f"{fleet.seed}:workers")
         self._events: list[tuple[int, int, Callable[[], None]]] = []
-        self._numbers = 0
+        self._numbers = self._looks = 0
         self._heard = False
         self._promote_at = self.end
         self._missing: set[int] = set()  # workers that died and were not called lost yet
@@ -173,6 +173,7 @@ class Playing:
             if at >= self.end:
                 break
             self._pass(at)
+            self._tell_how_far()
             batch = []
             while arrival and arrival[0] == at:
                 batch.append(arrival[1:])
@@ -184,6 +185,11 @@ class Playing:
             self._take_turns()
         self._pass(self.end)
         return self._result()
+
+    def _tell_how_far(self) -> None:
+        self._looks += 1
+        if self._looks % TELL_EVERY == 0:
+            self._told((self.now - self.start) / (self.end - self.start), self.count)
 
     def _pass(self, at: int) -> None:
         self.clock.advance((at - self.now) / SECOND)
@@ -246,8 +252,6 @@ class Playing:
                 continue
             self.jobs[job.id] = Played(plan, number, self.now, self.now, new.queue, new.throttle_factor, recorded)
             self._want(job.id, microseconds(job.scheduled_run_time))
-        if self.count % TELL_EVERY < len(batch):
-            self._told((self.now - self.start) / (self.end - self.start), self.count)
 
     def _stored(self, batch: list[Coming]) -> Sequence[Job | None]:
         """None for those that the store refuses, as it would refuse an enqueue: the others come all the same."""
@@ -309,6 +313,7 @@ class Playing:
         return {queue: self.news[queue] for queue, count in self.waiting.items() if count and queue not in self.full}
 
     def _turn(self, worker: VirtualWorker) -> None:
+        self._tell_how_far()
         group = worker.group
         promote = self._promote_at <= self.now
         if promote:
