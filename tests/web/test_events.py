@@ -274,6 +274,28 @@ def test_a_run_with_more_behind_it_than_is_kept_is_a_reset(shop: App, monkeypatc
     assert topic.since(known, shop.store)[0].name == "reset"
 
 
+def test_watchers_who_come_together_are_read_for_once(shop: App) -> None:
+    """As all do when a server is started again."""
+    run = shop.workflows["report"].submit(trigger="once")
+    topic, instance = RunTopic(run.id), Instance()
+    shop.enqueue("mail", "refuse", {"why": "no"})
+    before = [(topic.look(shop.store), topic.since("1-1", shop.store))[1] for _ in range(2)]
+    assert [event.name for event in before[0]] == ["reset", "step", "run"]
+    assert before[0][1] is before[1][1]
+    shop.run_until_idle()
+    topic.look(shop.store)
+    after = topic.since("1-1", shop.store)
+    assert len(after) > len(before[0])
+    instance.look(shop.store)
+    missed = [instance.since("0-0", shop.store) for _ in range(2)]
+    assert [event.name for event in missed[0]].count("attempt") == 1
+    assert all(one is other for one, other in zip(*(told[:-1] for told in missed), strict=True))
+    shop.enqueue("mail", "refuse", {"why": "no"})
+    shop.run_until_idle()
+    instance.look(shop.store)
+    assert [event.name for event in instance.since("0-0", shop.store)].count("attempt") == 2
+
+
 def test_who_knows_everything_is_answered_at_once(shop: App) -> None:
     job = shop.enqueue("mail", "send", {"to": "a"})
 

@@ -41,6 +41,7 @@ class Instance:
         self.audit, self.attempt = -1, -1  # the last ones told
         self.loads: Any = None
         self.looked: datetime | None = None
+        self.replayed: tuple[tuple[Any, ...], list[Event] | None] = ((), None)  # last: who was cut off together comes together
 
     def look(self, store: Store) -> list[Event]:
         if self.audit < 0:  # the last ones may have appeared before others; from some way back on it can be seen
@@ -68,11 +69,17 @@ class Instance:
 
     def since(self, last: str | None, store: Store) -> list[Event]:
         counters = [] if self.loads is None else [Event("counters", {"time": None, "queues": self.loads})]
-        missed = None if last is None else self._missed(last, store)
+        missed = None if last is None else self._replay(last, store)
         if missed is not None:
             return [*missed, *counters]
         reset = [] if last is None else [Event("reset", {"reason": "unknown"})]
         return [*reset, Event("here", {}, f"{self.audit}-{self.attempt}"), *counters]
+
+    def _replay(self, last: str, store: Store) -> list[Event] | None:
+        asked = last, self.audit, self.attempt
+        if self.replayed[0] != asked:
+            self.replayed = asked, self._missed(last, store)
+        return self.replayed[1]
 
     def _missed(self, last: str, store: Store) -> list[Event] | None:
         """The records between that event and now, from the database, whoever told of it; None if they are too many."""
@@ -180,6 +187,7 @@ class Following(ABC):
         self.forgotten = 0  # so much of it is kept no more
         self.kept: list[tuple[int, Event]] = []
         self.shape: Any = None  # how it stands
+        self.past: list[Event] | None = None  # its history, once somebody was told; the same for all who come before a change
 
     @abstractmethod
     def look(self, store: Store) -> list[Event]: ...
@@ -190,7 +198,7 @@ class Following(ABC):
 
     def stands(self, shape: Any, over: bool, happened: Sequence[Event]) -> list[Event]:
         """It stands like this now. What has happened before the first look is told by `since`."""
-        first, self.shape, self.over = self.shape is None, shape, over
+        first, self.shape, self.over, self.past = self.shape is None, shape, over, None
         if first:
             return []
         found = [self._numbered(number, event) for number, event in enumerate(happened, self.count + 1)]
@@ -214,7 +222,8 @@ class Following(ABC):
         if mark == self.mark and self.forgotten <= known <= self.count + self.over:
             return [event for number, event in (*self.kept, *self._present()) if number > known]
         reset = [] if last is None else [Event("reset", {"reason": "unknown"})]
-        return [*reset, *self.history(), *(event for _, event in self._present())]
+        self.past = self.history() if self.past is None else self.past
+        return [*reset, *self.past, *(event for _, event in self._present())]
 
 
 class RunTopic(Following):
