@@ -259,7 +259,7 @@ def test_a_full_disk_is_one_line_also_where_no_command_answers(asked: str, unbuf
         "queues list",
         "top",
         "archive --export -",
-        "jobs enqueue mail send '{\"to\": \"x\"}'",
+        'jobs enqueue mail send \'{"to": "x"}\'',
     ],
 )
 def test_a_full_disk_is_one_line(shop: App, url: str, asked: str, tmp_path: Path) -> None:

@@ -291,7 +291,9 @@ def test_many_jobs_at_once_may_be_larger_than_one_text(store: Any) -> None:
     }
 
 
-def test_what_is_nested_too_deeply_is_refused_and_where_it_stands_already_breaks_no_list(app: Make, sql: RawSql) -> None:
+def test_what_is_nested_too_deeply_is_refused_and_where_it_stands_already_breaks_no_list(
+    app: Make, sql: RawSql
+) -> None:
     holdfast = app()
 
     @holdfast.queue("mail").job(retries=0)

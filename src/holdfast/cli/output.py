@@ -37,7 +37,7 @@ def prepare() -> None:
     - A terminal that lacks a character gets a question mark and no error.
     - Who has closed one is not told what would stand there. No other file may get its number.
     """
-    sys.stdout, sys.stderr = sys.stdout or open(os.devnull, "w"), sys.stderr or open(os.devnull, "w")
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -45,11 +45,15 @@ def prepare() -> None:
         sys.stdout = _known_by_its_errors(sys.stdout)
 
 
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w")
+
+
 def _known_by_its_errors(stream: io.TextIOWrapper) -> io.TextIOWrapper:
     raw = Output(stream.fileno(), "w", closefd=False)
     through = stream.write_through
     return io.TextIOWrapper(
-        raw if through else io.BufferedWriter(raw),  # type: ignore[arg-type]
+        raw if through else io.BufferedWriter(raw),
         encoding=stream.encoding,
         errors=stream.errors,
         line_buffering=stream.line_buffering,

@@ -41,7 +41,7 @@ class Instance:
         self.audit, self.attempt = -1, -1  # the last ones told
         self.loads: Any = None
         self.looked: datetime | None = None
-        self.replayed: tuple[tuple[Any, ...], list[Event] | None] = ((), None)  # last: who was cut off together comes together
+        self.replayed: tuple[Any, list[Event] | None] = None, None  # who was cut off together comes together
 
     def look(self, store: Store) -> list[Event]:
         if self.audit < 0:  # the last ones may have appeared before others; from some way back on it can be seen
@@ -187,7 +187,7 @@ class Following(ABC):
         self.forgotten = 0  # so much of it is kept no more
         self.kept: list[tuple[int, Event]] = []
         self.shape: Any = None  # how it stands
-        self.past: list[Event] | None = None  # its history, once somebody was told; the same for all who come before a change
+        self.past: list[Event] | None = None  # its history, once somebody was told of it and until it changes
 
     @abstractmethod
     def look(self, store: Store) -> list[Event]: ...
