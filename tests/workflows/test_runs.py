@@ -124,6 +124,22 @@ def test_later_sources_of_params_win(app: Make) -> None:
     assert seen == {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}
 
 
+@pytest.mark.claim("Q7")
+def test_params_that_are_nested_too_deeply_are_refused_and_stored_ones_break_no_list(
+    report: Workflow, sql: RawSql
+) -> None:
+    deep: Any = []
+    for _ in range(100):
+        deep = [deep]
+    with pytest.raises(Invalid, match="params is nested too deeply"):
+        report.submit("t", {"day": deep})
+    run = report.submit("t")
+    sql(
+        "update {run} set params = :params where id = :id", id=run.id, params='{"day": ' + "[" * 9000 + "]" * 9000 + "}"
+    )
+    assert [found.id for found in report.app.workflow_runs()] == [run.id]
+
+
 @pytest.mark.claim("F14")
 def test_a_trigger_makes_one_run_for_ever(report: Workflow) -> None:
     first = report.submit("t")

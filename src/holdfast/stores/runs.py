@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.clock import Clock
 from holdfast.errors import NotFound
+from holdfast.jobs import payload as payloads
 from holdfast.jobs.job import Job
 from holdfast.stores.contract import RunRow, RunStep, StepOfRun
 from holdfast.stores.holding import Holding
@@ -148,9 +149,9 @@ class Runs(Holding):
             trigger=row["trigger"],
             state=WorkflowState(row["state"]),
             definition=definitions.decode(row["definition"]),
-            params=decode_object(row["params"]),
-            step_params=decode_object(row["step_params"]),
-            published=decode_object(row["published"]),
+            params=payloads.load(row["params"]),
+            step_params=payloads.load(row["step_params"]),
+            published=payloads.load(row["published"]),
             publication=row["publication"],
             ignore=decode_names(row["ignore"]),
             priority=row["priority"],
