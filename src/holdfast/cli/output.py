@@ -50,6 +50,8 @@ def _nowhere() -> TextIO:
 
 
 def _known_by_its_errors(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    with suppress(OSError):
+        stream.flush()  # whoever calls this may have printed before
     raw = Output(stream.fileno(), "w", closefd=False)
     through = stream.write_through
     return io.TextIOWrapper(
