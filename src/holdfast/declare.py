@@ -1,5 +1,6 @@
 """Declaring queues and job types, and making jobs of them: what `@queue.job()` gives, checked where it is written."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol, overload
@@ -144,6 +145,11 @@ class JobType:
         self.name = check_job_type(name or getattr(function, "__name__", ""))
         self.options = options
         self._check_options()
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise Invalid(
+                f"job type `{self.name}`: its function yields, so that a call of it does nothing yet, and what a job does is done "
+                "when its function returns. Return a list, or enqueue a job for each."
+            )
         self.signature = Signature.of(function, secrets=options.secrets)
         self._check_secrets()
         self.handler = Handler(

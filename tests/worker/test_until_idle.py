@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import WAIT, App, Retry, Snooze
+from holdfast import WAIT, App, Invalid, Retry, Snooze
 from holdfast.clock import MovableClock
 from tests.faults.fleet import until
 
@@ -151,3 +151,19 @@ def test_an_argument_may_be_called_self(app: Make) -> None:
 
     assert [job.refresh().result for job in jobs] == [1, 2, 3, 4]
     assert keep(self=5) == 5
+
+
+@pytest.mark.claim("R2")
+def test_a_function_that_yields_is_no_job_type(app: Make) -> None:
+    own = app()
+
+    def numbers(n: int) -> Any:
+        yield n
+
+    async def numbers_on_the_loop(n: int) -> Any:
+        yield n
+
+    for function in (numbers, numbers_on_the_loop):
+        with pytest.raises(Invalid, match=f"job type `{function.__name__}`: its function yields"):
+            own.queue("mail").job(function)
+    assert own.job_types == {}

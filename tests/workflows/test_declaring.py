@@ -67,7 +67,7 @@ def test_a_function_that_cannot_be_called_with_a_task_is_refused_where_it_is_dec
     [
         lambda *tasks: None,
         lambda task, other=1: None,
-        lambda task, other=[], *, third={}: None,  # noqa: B006
+        lambda task, other=[], *, third={}: None,
         lambda task, *, other=1, **more: None,
         print,
     ],

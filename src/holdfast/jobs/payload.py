@@ -378,12 +378,15 @@ def _loaded(text: str) -> Any:
         return None
 
 
-def called(function: Callable[..., Any]) -> Callable[..., Any]:
+def called(function: Any) -> Any:
     """What a handler is called as: of an object with `async def __call__` that method, which shows that it is awaited."""
-    if inspect.isroutine(function) or inspect.isclass(function) or not inspect.iscoroutinefunction(type(function).__call__):
+    if (
+        inspect.isroutine(function)
+        or inspect.isclass(function)
+        or not inspect.iscoroutinefunction(type(function).__call__)
+    ):
         return function
-    method: Callable[..., Any] = function.__call__
-    return method
+    return function.__call__
 
 
 def _definition(function: Any) -> tuple[str, Any]:
