@@ -92,7 +92,7 @@ class OpenTransaction:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.connection: Any = None
-        self.one_at_a_time = threading.Lock()
+        self._one_at_a_time = threading.Lock()
         self.over = False
         self.pid = os.getpid()
 
@@ -107,6 +107,17 @@ class OpenTransaction:
                 "This process was forked inside app.transaction(), which is its parent's: nothing done here can be part of it. "
                 "Enqueue in the parent, or fork before the transaction begins."
             )
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One at a time on its connection; `Invalid` if its user has ended it there."""
+        with self._one_at_a_time:
+            if not self.store.is_inside(self.connection):
+                raise Invalid(
+                    "The transaction of app.transaction() was ended inside it, by a `commit` or `rollback` on its connection: "
+                    "nothing can be part of it any more. Leave its end to the block, and roll back a part with a savepoint."
+                )
+            yield
 
 
 class App:
@@ -510,6 +521,8 @@ class App:
                 try:
                     yield connection
                     opened.refuse_copy()
+                    with opened.alone():
+                        pass
                 finally:
                     opened.over = True  # a task begun inside keeps its copy of the context
                     self._transaction.reset(token)
@@ -578,7 +591,7 @@ class App:
                 )
             opened = self._opened()
             if opened is not None:  # another connection would wait for this one
-                with opened.one_at_a_time:
+                with opened.alone():
                     return opened.store.add_type(job_type, queue)
             row = self._stored[job_type] = store.add_type(job_type, queue)
         return row
@@ -600,7 +613,7 @@ class App:
     def _add(self, jobs: Sequence[NewJob], connection: Any) -> Sequence[Job]:
         opened = self._opened()
         if opened is not None:
-            with opened.one_at_a_time:
+            with opened.alone():
                 return opened.store.add(jobs, connection if connection is not None else opened.connection)
         return self.store.add(jobs, connection)
 

@@ -258,6 +258,7 @@ def called_with_task(
     function: Callable[..., Any], items: "Items | None", steps: Mapping[str, StepDefinition]
 ) -> Callable[..., Any]:
     """The handler of a step's job type."""
+    function = payloads.called(function)
     if inspect.iscoroutinefunction(function):
 
         async def task(context: TaskContext) -> Any:

@@ -1,5 +1,6 @@
 """Declaring queues and job types, and making jobs of them: what `@queue.job()` gives, checked where it is written."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol, overload
@@ -13,7 +14,7 @@ from holdfast.jobs import throttle, windows
 from holdfast.jobs.job import Job
 from holdfast.jobs.names import check_job_key, check_job_type
 from holdfast.jobs.numbers import LARGEST, is_finite, is_whole, seconds_of
-from holdfast.jobs.payload import Signature
+from holdfast.jobs.payload import Signature, called
 from holdfast.jobs.placement import PREFER_FOR, Preference, check_labels, check_preference
 from holdfast.jobs.states import DEFAULT_RETRIES, DEFAULT_TIMEOUT
 from holdfast.stores.contract import NewJob, QueueDeclared, TypeRow
@@ -144,11 +145,16 @@ class JobType:
         self.name = check_job_type(name or getattr(function, "__name__", ""))
         self.options = options
         self._check_options()
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise Invalid(
+                f"job type `{self.name}`: its function yields, so that a call of it does nothing yet, and what a job does is done "
+                "when its function returns. Return a list, or enqueue a job for each."
+            )
         self.signature = Signature.of(function, secrets=options.secrets)
         self._check_secrets()
         self.handler = Handler(
             self.name,
-            function,
+            called(function),
             self.signature,
             options.isolation,
             options.labels,
@@ -223,7 +229,7 @@ class JobType:
             )
         return self._row
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self.handler.function(*args, **kwargs)
 
     def using(self, **options: Any) -> "Using":
@@ -234,15 +240,15 @@ class JobType:
             self._plain = Using(self, {})
         return self._plain
 
-    def new(self, *args: Any, **kwargs: Any) -> NewJob:
+    def new(self, /, *args: Any, **kwargs: Any) -> NewJob:
         """A job for `app.enqueue_many`, checked but not stored."""
         return self.using().new(*args, **kwargs)
 
-    def enqueue(self, *args: Any, **kwargs: Any) -> Job:
+    def enqueue(self, /, *args: Any, **kwargs: Any) -> Job:
         """Store a job that calls the function with these arguments; `Invalid` if they do not fit its annotations."""
         return self.using().enqueue(*args, **kwargs)
 
-    async def aenqueue(self, *args: Any, **kwargs: Any) -> Job:
+    async def aenqueue(self, /, *args: Any, **kwargs: Any) -> Job:
         """`enqueue` for the event loop; tasks that do so at the same time share a commit."""
         return await self.using().aenqueue(*args, **kwargs)
 
@@ -261,7 +267,7 @@ class JobType:
 
         The response is the result that `complete` was given, or the `JobError` that `fail` was given.
         """
-        self.handler.response_handler = function
+        self.handler.response_handler = called(function)
         self._row = None
         self.app.redeclare()
         return function
@@ -276,14 +282,14 @@ class Using:
         self.options = options
         self._template = new_job(job_type.row(), "{}", options)
 
-    def new(self, *args: Any, **kwargs: Any) -> NewJob:
+    def new(self, /, *args: Any, **kwargs: Any) -> NewJob:
         text = self.job_type.signature.check(args, kwargs, limit=self.job_type.app.payload_limit)
         return structs.replace(self._template, payload=text)
 
-    def enqueue(self, *args: Any, **kwargs: Any) -> Job:
+    def enqueue(self, /, *args: Any, **kwargs: Any) -> Job:
         return self.job_type.app.add([self.new(*args, **kwargs)], self.connection)[0]
 
-    async def aenqueue(self, *args: Any, **kwargs: Any) -> Job:
+    async def aenqueue(self, /, *args: Any, **kwargs: Any) -> Job:
         """`enqueue` for the event loop; tasks that do so at the same time share a commit."""
         new = self.new(*args, **kwargs)
         return (await self.job_type.app.aadd([new], self.connection))[0]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.jobs.outcome import Snooze, Wait
+from holdfast.jobs.payload import called
 from holdfast.jobs.routines import Turned
 from holdfast.worker.handler import CurrentJob, current_job
 
@@ -48,6 +49,7 @@ class RoutineTurn:
 
 def called_with_turn(function: Callable[..., Any]) -> Callable[..., Any]:
     """The handler of a routine's job type."""
+    function = called(function)
     if inspect.iscoroutinefunction(function):
 
         async def turn(routine: str, index: int, scale: int, number: int) -> Any:

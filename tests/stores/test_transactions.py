@@ -157,6 +157,29 @@ def test_the_callers_own_tables_are_in_the_same_transaction(app: Make, sql: RawS
     assert [job.payload["to"] for job in holdfast.find()] == ["b", "before"]
 
 
+ENDED_INSIDE = "was ended inside it, by a `commit` or `rollback`"
+
+
+def enqueue_and_end(app: App, send: Any, word: str) -> None:
+    with app.transaction() as connection:
+        send.using(job_key="before").enqueue()
+        connection.execute(word)
+        with pytest.raises(Invalid, match=ENDED_INSIDE):
+            send.using(job_key="after").enqueue()
+
+
+@pytest.mark.parametrize("word", ["commit", "rollback"])
+def test_a_transaction_that_was_ended_inside_takes_no_jobs_and_is_no_success(app: Make, word: str) -> None:
+    own = app()
+    send: Any = own.queue("mail").job(lambda: None, name="send")
+    own.find()
+    with pytest.raises(Invalid, match=ENDED_INSIDE):
+        enqueue_and_end(own, send, word)
+
+    assert [job.job_key for job in own.find()] == (["before"] if word == "commit" else [])
+    assert send.enqueue().state == "initial"
+
+
 def test_a_duplicate_does_not_kill_the_transaction(app: Make) -> None:
     holdfast = app()
     send = declared(holdfast)

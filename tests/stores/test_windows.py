@@ -478,8 +478,9 @@ class TestOtherWindows:
 @pytest.mark.claim("W1")
 class TestExpiry:
     def test_a_job_that_expires_before_its_first_opening_is_refused(self, store: Store) -> None:
-        with pytest.raises(Invalid, match=r"expires .* is not after its start 2026-01-01 03:47:18"):
-            add(store, time_windows=NIGHT, expires_time=utc("2026-01-01T03:47:18"))
+        for expires in ("2026-01-01T03:47:18", "2026-01-01T00:00:01", "2020-01-01"):
+            with pytest.raises(Invalid, match=r"expires .* is not after its start 2026-01-01 03:47:18"):
+                add(store, time_windows=NIGHT, expires_time=utc(expires))
 
     def test_it_expires_inside_its_window(self, store: Store, clock: MovableClock) -> None:
         job = add(store, time_windows=NIGHT, expires_time=utc("2026-01-01T04:00"))

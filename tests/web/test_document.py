@@ -33,6 +33,7 @@ def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]
 
 def test_every_operation_is_described(client: Client) -> None:
     document = client.get("/api/v1/openapi.json").json()
+    assert document["servers"] == [{"url": "/"}]
     found = operations(document)
     assert len(found) > 35
     assert all(path.startswith("/api/v1/") for path, _, _ in found)

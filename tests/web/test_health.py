@@ -9,7 +9,7 @@ from litestar.testing import TestClient
 from holdfast import App
 from holdfast.web.app import create
 from tests.postgres_server import Server
-from tests.web.conftest import ADDRESS
+from tests.web.conftest import ADDRESS, Client
 
 
 @pytest.mark.claim("C7")
@@ -38,3 +38,9 @@ def test_a_server_is_not_ready_while_its_database_takes_no_writes(postgres: Serv
     finally:
         app.close()
         postgres.drop(database)
+
+
+def test_both_answer_to_head_without_a_token(stranger: Client) -> None:
+    for path in ("/healthz", "/readyz"):
+        answer = stranger.head(path)
+        assert (answer.status_code, answer.headers["content-length"]) == (200, str(len(stranger.get(path).content)))

@@ -267,7 +267,9 @@ def test_metrics_say_how_full_everything_is(client: Client, shop: App) -> None:
     shop.run_until_idle()
     shop.enqueue("mail", "send", {"to": "b"})
     shop.clock.advance(30)  # type: ignore[attr-defined]
-    said = client.get("/metrics").text
+    answer = client.get("/metrics")
+    said = answer.text
+    assert answer.headers["content-type"].count("charset") == 1  # Prometheus reads nothing of a type with a word twice
     assert 'holdfast_queue_ready{queue="mail"} 1.0' in said
     assert 'holdfast_queue_oldest_due_seconds{queue="mail"} 30.0' in said
     assert 'holdfast_queue_throttle_limit{queue="slow"} 1.0' in said

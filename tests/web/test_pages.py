@@ -326,6 +326,11 @@ def test_a_form_without_its_token_changes_nothing(browser: Browser, shop: App) -
     assert not any(row.paused for row in shop.store.queues())
 
 
+def test_the_document_of_a_mounted_api_begins_its_addresses_where_it_is_mounted(mounted: Client) -> None:
+    document = mounted.get("/jobs-of-the-shop/api/v1/openapi.json").json()
+    assert document["servers"] == [{"url": "/jobs-of-the-shop"}]
+
+
 def test_a_mounted_dashboard_links_below_where_it_is_mounted(mounted: Client) -> None:
     page = mounted.get("/jobs-of-the-shop/", headers=HTML).text
     links = re.findall(r'(?:href|action|src)="([^"#]*)"', page)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Retry, Snooze
+from holdfast import WAIT, App, Invalid, Retry, Snooze
 from holdfast.clock import MovableClock
 from tests.faults.fleet import until
 
@@ -105,3 +105,65 @@ def test_a_job_that_it_runs_can_be_aborted_from_elsewhere(url: str, instance: st
 
     assert (found.outcome, seen) == ("aborted", ["began", "cancelled"])
     assert "holdfast-pulse" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.claim("C1")
+def test_objects_whose_call_is_a_coroutine_are_awaited(app: Make) -> None:
+    own = app()
+
+    class Twice:
+        async def __call__(self, n: int) -> int:
+            await asyncio.sleep(0)
+            return 2 * n
+
+    class Answered:
+        async def __call__(self, job: Any, response: int) -> int:
+            return 3 * response
+
+    class Step:
+        async def __call__(self, task: Any) -> None:
+            task.publish(rows=3)
+
+    queue, chain = own.queue("mail"), own.workflow("chain")
+    twice = queue.job(Twice(), name="twice", retries=0)
+    ask = queue.job(lambda: WAIT, name="ask")
+    ask.response_handler(Answered())
+    chain.step(name="first")(Step())
+    job, asked, run = twice.enqueue(n=4), ask.enqueue(), chain.submit(trigger="1")
+    own.run_until_idle()
+    own.complete(job_id=asked.id, result=5)
+    own.run_until_idle()
+
+    assert (job.refresh().result, asked.refresh().result, run.refresh().state) == (8, 15, "SUCCESS")
+    assert asyncio.run(twice(4)) == 8
+
+
+def test_an_argument_may_be_called_self(app: Make) -> None:
+    own = app()
+
+    @own.queue("mail").job
+    def keep(self: int, args: int = 0) -> int:
+        return self
+
+    jobs = [keep.enqueue(self=1), keep.using(priority=1).enqueue(self=2), *own.enqueue_many([keep.new(self=3)])]
+    jobs.append(asyncio.run(keep.aenqueue(self=4)))
+    own.run_until_idle()
+
+    assert [job.refresh().result for job in jobs] == [1, 2, 3, 4]
+    assert keep(self=5) == 5
+
+
+@pytest.mark.claim("R2")
+def test_a_function_that_yields_is_no_job_type(app: Make) -> None:
+    own = app()
+
+    def numbers(n: int) -> Any:
+        yield n
+
+    async def numbers_on_the_loop(n: int) -> Any:
+        yield n
+
+    for function in (numbers, numbers_on_the_loop):
+        with pytest.raises(Invalid, match=f"job type `{function.__name__}`: its function yields"):
+            own.queue("mail").job(function)
+    assert own.job_types == {}

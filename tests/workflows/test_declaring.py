@@ -63,7 +63,14 @@ def test_a_function_that_cannot_be_called_with_a_task_is_refused_where_it_is_dec
 
 @pytest.mark.claim("F1")
 @pytest.mark.parametrize(
-    "function", [lambda *tasks: None, lambda task, other=1: None, lambda task, *, other=1, **more: None, print]
+    "function",
+    [
+        lambda *tasks: None,
+        lambda task, other=1: None,
+        lambda task, other=[], *, third={}: None,
+        lambda task, *, other=1, **more: None,
+        print,
+    ],
 )
 def test_parameters_with_defaults_are_left_alone(workflow: Workflow, function: Any) -> None:
     workflow.step(name="s")(function)

@@ -421,6 +421,17 @@ def _loaded(text: str) -> Any:
         return None
 
 
+def called(function: Any) -> Any:
+    """What a handler is called as: of an object with `async def __call__` that method, which shows that it is awaited."""
+    if (
+        inspect.isroutine(function)
+        or inspect.isclass(function)
+        or not inspect.iscoroutinefunction(type(function).__call__)
+    ):
+        return function
+    return function.__call__
+
+
 def _definition(function: Any) -> tuple[str, Any]:
     """A callable's name, and the function that its annotations were written on."""
     function = inspect.unwrap(function)

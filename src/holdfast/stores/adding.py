@@ -256,8 +256,9 @@ class Adding(Changing):
             wanted = now + timedelta(seconds=new.delay)
         at, closes = placement(new.time_windows, new.expires_time, wanted, now)
         if new.expires_time is not None and new.expires_time <= at:
+            start, _ = placement(new.time_windows, None, wanted, now)
             raise Invalid(
-                f"{new.job_type}: expires {new.expires_time} is not after its start {at}; the job could never run. Give a later `expires`."
+                f"{new.job_type}: expires {new.expires_time} is not after its start {start}; the job could never run. Give a later `expires`."
             )
         return at, closes
 

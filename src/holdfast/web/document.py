@@ -44,8 +44,9 @@ def config(version: str) -> OpenAPIConfig:
 
 @look("/openapi.json", include_in_schema=False)
 def document(request: Request[Any, Any, Any]) -> dict[str, Any]:
-    """The OpenAPI document."""
-    return request.app.openapi_schema.to_schema()
+    """The OpenAPI document; where this is mounted in another application, its addresses begin there."""
+    made = request.app.openapi_schema.to_schema()
+    return made | {"servers": [{"url": request.scope.get("root_path") or "/"}]}
 
 
 router = Router("/", route_handlers=[document])

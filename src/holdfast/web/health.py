@@ -1,4 +1,7 @@
-"""`/healthz`: the process answers. `/readyz`: so does its database, and takes writes. Both need no token and name nothing."""
+"""`/healthz`: the process answers. `/readyz`: so does its database, and takes writes.
+
+Both need no token and name nothing, and answer HEAD too, which many who watch servers ask with.
+"""
 
 from litestar import Response, Router
 
@@ -8,13 +11,13 @@ from holdfast.web.routes import look
 from holdfast.web.site import TheSite
 
 
-@look("/healthz", needs=PUBLIC, include_in_schema=False)
+@look("/healthz", needs=PUBLIC, headers_alone=True, include_in_schema=False)
 def healthz() -> dict[str, str]:
     """The process answers."""
     return {"status": "ok"}
 
 
-@look("/readyz", needs=PUBLIC, include_in_schema=False)
+@look("/readyz", needs=PUBLIC, headers_alone=True, include_in_schema=False)
 def readyz(site: TheSite) -> Response[dict[str, str]]:
     """The database answers too, and takes writes."""
     try:

@@ -37,7 +37,7 @@ def metrics(site: TheSite) -> Response[bytes]:
     registry = CollectorRegistry()
     with site.reader() as store:
         registry.register(Families(list(families(store))))
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+    return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 class Families(Collector):

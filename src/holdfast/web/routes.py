@@ -11,9 +11,10 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from litestar import delete, get, patch, post, put
+from litestar import delete, get, patch, post, put, route
 from litestar.openapi.datastructures import ResponseSpec
 
 from holdfast.errors import HoldfastError
@@ -35,10 +36,19 @@ MEANINGS = {
 }
 
 
-def look(path: str, *, answers: Any = None, errors: Errors = (), needs: str = "read", **more: Any) -> Decorator:
-    """A route that only reads."""
+def look(
+    path: str,
+    *,
+    answers: Any = None,
+    errors: Errors = (),
+    needs: str = "read",
+    headers_alone: bool = False,
+    **more: Any,
+) -> Decorator:
+    """A route that only reads; with `headers_alone` it may be asked by HEAD too."""
     responses = _documented(200, answers, {400, 401, 403, 503}, errors)
-    return _route(get, path, needs, responses=responses, sync_to_thread=True, **more)
+    verb = partial(route, http_method=["GET", "HEAD"]) if headers_alone else get
+    return _route(verb, path, needs, responses=responses, sync_to_thread=True, **more)
 
 
 def watch(

@@ -44,7 +44,7 @@ def _check_arguments(function: Callable[..., Any], who: str, known: tuple[str, .
     places = [each for each in parameters if each.kind in POSITIONAL and each.name not in known]
     if not places and not any(each.kind is Parameter.VAR_POSITIONAL for each in parameters):
         raise Invalid(f"{who} takes no task; give it one argument.")
-    needed = {*places[1:], *(each for each in parameters if each.kind is Parameter.KEYWORD_ONLY)}
+    needed = [*places[1:], *(each for each in parameters if each.kind is Parameter.KEYWORD_ONLY)]
     names = sorted(each.name for each in needed if each.default is Parameter.empty and each.name not in known)
     if names:
         told = ", ".join(f"`{name}`" for name in names)

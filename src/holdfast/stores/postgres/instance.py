@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
 from holdfast.clock import Clock
@@ -268,6 +269,9 @@ class PostgresInstance(SqlStore):
         with self.work():
             self.run("wait_for_locks")  # as the caller's own statements may
             yield self.connection.database
+
+    def is_inside(self, connection: psycopg.Connection[Any]) -> bool:
+        return connection.info.transaction_status is not TransactionStatus.IDLE
 
     def give_way(self, still: float, lock: float | None = None) -> None:
         self.connection.still_within, self.connection.lock_within = still, lock

@@ -272,6 +272,9 @@ class SqliteStore(SqlStore):
             finally:
                 loops.discard(loop)
 
+    def is_inside(self, connection: apsw.Connection) -> bool:
+        return connection.in_transaction
+
     @contextmanager
     def _ids_are_used_up(self) -> Iterator[None]:
         """Whoever rolls back may have told the ids of new jobs: they are not given to others (J1)."""
