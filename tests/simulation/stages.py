@@ -72,6 +72,7 @@ class SqliteStage:
         self.connection = store.connection
         self._real = apsw.Connection(":memory:", statementcachesize=STATEMENTS)
         self._real.deserialize("main", self.connection.database.serialize("main"))
+        self._real.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # as the product has it: planned once, not each time
         self._real.execute("pragma foreign_keys=on")
         self.connection.database = Parts(self._real)
         self._filled: dict[str, str] = {}

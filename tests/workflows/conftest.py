@@ -4,16 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.invariants import check_invariants
+from tests.conftest import instance_used_again, invariants_afterwards
+
+
+@pytest.fixture
+def instance(request: pytest.FixtureRequest) -> Iterator[str]:
+    yield from instance_used_again(request)
 
 
 @pytest.fixture(autouse=True)
 def invariants(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test may leave nothing behind that breaks them, unless it is marked so."""
-    if not {"url", "instance"} <= set(request.fixturenames):
-        yield
-        return
-    url, instance = request.getfixturevalue("url"), request.getfixturevalue("instance")
-    yield
-    if request.node.get_closest_marker("broken_on_purpose") is None:
-        check_invariants(url, instance)
+    yield from invariants_afterwards(request)
