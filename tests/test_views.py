@@ -109,12 +109,13 @@ def test_a_queue_counts_its_jobs_in_every_status() -> None:
         "table_name": "shop_mail",
         "throttler": {"kind": "rate", "count": 1, "per": 60, "burst": 1},
         "jobs": {"pending": 3, "running": 0, "failed": 0, "completed": 0, "dead": 0},
+        "load": None,
     }
 
 
 def test_a_worker() -> None:
     row = WorkerRow(7, "w", "host", 12, "1.0", ("mail",), ("send",), ("gpu",), 8, 4, "/lock", NOON, NOON, False)
-    assert views.worker(row) == {
+    assert views.worker(row, 3) == {
         "id": 7,
         "name": "w",
         "host": "host",
@@ -128,4 +129,5 @@ def test_a_worker() -> None:
         "start_time": "2026-11-15T12:00:00.000000Z",
         "beat_time": "2026-11-15T12:00:00.000000Z",
         "stopping": False,
+        "jobs": 3,
     }

@@ -74,6 +74,7 @@ QUEUE_LOAD = (
     "dead",
     "due_since",
 )
+LOAD = QUEUE_LOAD[3:]  # without what the queue itself says
 RUNNING = ("id", "job_type", "job_key", "queue", "attempt", "start_time", "worker", "progress", "timeout")
 EXPLANATION = ("reason", "text", "until", "details")
 QUEUE = ("name", "order", "throttle_limit", "declared_limit", "set_limit", "paused", "table_name")
@@ -213,15 +214,14 @@ def explanation(value: Explanation) -> Shape:
     return _shape(value, EXPLANATION)
 
 
-def queue(row: Struct, counts: Mapping[str, int]) -> Shape:
-    """A queue as it is stored, with how many jobs it has in each status."""
+def queue(row: Struct, counts: Mapping[str, int] | None = None, load: Struct | None = None) -> Shape:
+    """A queue as it is stored, with how many jobs it has in each status, if they were counted, and how full it is."""
     throttler = getattr(row, "throttler", None)
-    more = {"throttler": None if throttler is None else msgspec.json.decode(throttler)}
-    return (
-        _shape(row, QUEUE, order="claim_order")
-        | more
-        | {"jobs": {status: counts.get(status, 0) for status in STATUSES}}
-    )
+    return _shape(row, QUEUE, order="claim_order") | {
+        "throttler": None if throttler is None else msgspec.json.decode(throttler),
+        "jobs": None if counts is None else {status: counts.get(status, 0) for status in STATUSES},
+        "load": None if load is None else _shape(load, LOAD),
+    }
 
 
 def job_type(row: Any) -> Shape:
@@ -247,9 +247,9 @@ def breaker(value: Struct) -> Shape:
     return _shape(value, BREAKER)
 
 
-def worker(row: Struct) -> Shape:
-    """A worker as it joined, and its last sign of life."""
-    return _shape(row, WORKER, job_types="types")
+def worker(row: Struct, jobs: int) -> Shape:
+    """A worker as it joined, its last sign of life, and how many jobs it has in its hands."""
+    return _shape(row, WORKER, job_types="types") | {"jobs": jobs}
 
 
 def duty_rule(row: Struct) -> Shape:

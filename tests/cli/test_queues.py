@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast import Adaptive, App
+from holdfast.web.shapes import QueueShape, WorkerShape
 from tests.cli.conftest import Call
 from tests.raw_sql import RawSql
 
@@ -17,6 +18,8 @@ def test_list_counts_the_jobs_of_each_queue(cli: Call, shop: App, url: str) -> N
         "mail",
         {"pending": 1, "running": 0, "failed": 0, "completed": 0, "dead": 1},
     )
+    assert set(mail) == set(QueueShape.__struct_fields__)
+    assert (mail["load"]["ready"], mail["load"]["dead"]) == (1, 1)
     assert (post["name"], post["throttle_limit"], post["order"], post["paused"]) == ("post", 4, "schedule", False)
     header, first, second = (line.split() for line in cli("queues", "list", "--url", url).out.splitlines())
     assert header == ["queue", "pending", "running", "failed", "completed", "dead", "limit", "order"]
@@ -56,6 +59,8 @@ def test_workers_are_listed_the_newest_first(cli: Call, shop: App, url: str) -> 
     assert cli("workers", "list", "--url", url).out == "No worker is alive.\n"
     with shop.worker(name="first", concurrency=3, labels=["gpu"]), shop.worker(name="second", concurrency=2):
         second, first = cli("workers", "list", "--url", url, "--json").json
+        assert set(first) == set(WorkerShape.__struct_fields__)
+        assert first["jobs"] == 0
         assert (first["name"], first["labels"], first["concurrency"]) == ("first", ["gpu"], 3)
         assert (second["name"], second["queues"], second["job_types"]) == (
             "second",

@@ -4,7 +4,7 @@ import pytest
 from msgspec import Struct
 
 from holdfast import views
-from holdfast.web import queues, shapes
+from holdfast.web import shapes
 
 PAIRS = {
     shapes.JobShape: views.JOB,
@@ -13,7 +13,7 @@ PAIRS = {
     shapes.LogLineShape: views.LOG_LINE,
     shapes.ExplanationShape: views.EXPLANATION,
     shapes.QueueShape: (*views.QUEUE, "throttler", "jobs", "load"),
-    shapes.QueueLoadShape: queues.LOAD,
+    shapes.QueueLoadShape: views.LOAD,
     shapes.TypeShape: (*views.TYPE, "schema", "retry"),
     shapes.BreakerShape: views.BREAKER,
     shapes.StepShape: (*views.STEP, *views.STEP_TIMES),

@@ -30,7 +30,7 @@ def print_json(app: App) -> None:
             "time": views.moment(seen.time),
             "instance": app.name,
             "queues": [views.queue_load(load) for load in seen.queues],
-            "workers": [views.worker(row) | {"jobs": seen.in_hand.get(row.id, 0)} for row in workers],
+            "workers": [views.worker(row, seen.in_hand.get(row.id, 0)) for row in workers],
             "slowest": [views.running(job) for job in seen.slowest],
         }
     )

@@ -9,6 +9,7 @@ from holdfast import views
 from holdfast.cli.command import Call, Function, noun
 from holdfast.cli.output import say, say_json
 from holdfast.errors import Invalid
+from holdfast.stores.contract import Store
 
 Name = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False)]
 
@@ -24,8 +25,7 @@ def list_(call: Call) -> None:
     from holdfast.cli import instance, tables
 
     with instance.existing(call.settings()) as app:
-        counts = app.store.counts()
-        found = [views.queue(row, counts.get(row.name, {})) for row in app.store.queues()]
+        found = _queues(app.store)
     if call.json:
         say_json(found)
         return
@@ -111,12 +111,16 @@ def _act(call: Call, queue: str, said: str, action: Callable[[Any, str], None]) 
 
     with instance.existing(call.settings()) as app:
         action(app, instance.actor())
-        counts = app.store.counts().get(queue, {})
-        shape = next(views.queue(row, counts) for row in app.store.queues() if row.name == queue)
+        shape = next(shape for shape in _queues(app.store) if shape["name"] == queue)
     if call.json:
         say_json(shape)
     else:
         say(f"Queue `{queue}` {said}.")
+
+
+def _queues(store: Store) -> list[dict[str, Any]]:
+    counts, loads = store.counts(), {load.name: load for load in store.glance().queues}
+    return [views.queue(row, counts.get(row.name, {}), loads.get(row.name)) for row in store.queues()]
 
 
 def _cells(queue: dict[str, Any]) -> list[str]:

@@ -20,12 +20,12 @@ def list_(call: Call) -> None:
     from holdfast.cli import instance, tables
 
     with instance.existing(call.settings()) as app:
-        found = sorted(app.store.workers(), key=lambda row: -row.id)
+        found, in_hand = sorted(app.store.workers(), key=lambda row: -row.id), app.store.glance().in_hand
         now = app.store.now()
     if call.json:
-        say_json([views.worker(row) for row in found])
+        say_json([views.worker(row, in_hand.get(row.id, 0)) for row in found])
         return
-    headers = ("id", "name", "queues", "types", "slots", "labels", "duties", "started", "last beat", "")
+    headers = ("id", "name", "queues", "types", "slots", "jobs", "labels", "duties", "started", "last beat", "")
     rows = [
         (
             str(row.id),
@@ -33,6 +33,7 @@ def list_(call: Call) -> None:
             ", ".join(row.queues),
             str(len(row.types)),
             str(row.concurrency),
+            str(in_hand.get(row.id, 0)),
             ", ".join(row.labels),
             "all" if row.duties == DUTIES else ", ".join(row.duties) or "none",
             tables.relative(row.start_time, now),
@@ -43,7 +44,7 @@ def list_(call: Call) -> None:
     ]
     tables.show(
         tables.listing(
-            headers, rows, whole=("id",), right=("id", "types", "slots"), spare=("types", "labels", "duties")
+            headers, rows, whole=("id",), right=("id", "types", "slots", "jobs"), spare=("types", "labels", "duties")
         ),
         empty="No worker is alive.",
     )

@@ -1,6 +1,6 @@
 """`/api/v1/queues` and `/api/v1/types`: how full queues are, pause, resume and limit; the job types and their breakers."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from litestar import Router
 from litestar.params import JSONBody, PathParameter, QueryParameter
@@ -8,13 +8,12 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast import views
 from holdfast.errors import Conflict, NotFound
-from holdfast.stores.contract import QueueRow, Store
+from holdfast.stores.contract import Store
 from holdfast.web import paging, shapes
 from holdfast.web.paging import Shape
 from holdfast.web.routes import act, look
 from holdfast.web.site import TheCaller, TheSite
 
-LOAD = views.QUEUE_LOAD[3:]  # without what the queue itself says
 QueueName = Annotated[str, PathParameter(max_length=40, description="The queue's name.")]
 Counted = Annotated[
     bool, QueryParameter(description="Count the jobs of each status too: exact, and slow where there are millions.")
@@ -99,15 +98,11 @@ def reset_breaker(site: TheSite, caller: TheCaller, job_type: Annotated[str, Pat
 
 
 def _queues(store: Store, counted: bool) -> list[Shape]:
-    loads = {load.name: views.queue_load(load) for load in store.glance().queues}
+    loads = {load.name: load for load in store.glance().queues}
     counts = store.counts() if counted else {}
-    return [_shape(row, loads.get(row.name), counts.get(row.name) if counted else None) for row in store.queues()]
-
-
-def _shape(row: QueueRow, load: Shape | None, counts: Any) -> Shape:
-    shape = views.queue(row, counts or {})
-    shape["jobs"] = shape["jobs"] if counts is not None else None
-    return shape | {"load": None if load is None else {name: load[name] for name in LOAD}}
+    return [
+        views.queue(row, counts.get(row.name, {}) if counted else None, loads.get(row.name)) for row in store.queues()
+    ]
 
 
 def _queue(store: Store, name: str, counted: bool = False) -> Shape:

@@ -14,7 +14,7 @@ def list_workers(site: TheSite) -> Shape:
     """Every live worker, the newest first, with how many jobs it has in its hands."""
     with site.reader() as store:
         found, in_hand = sorted(store.workers(), key=lambda row: -row.id), store.glance().in_hand
-    return paging.page([views.worker(row) | {"jobs": in_hand.get(row.id, 0)} for row in found])
+    return paging.page([views.worker(row, in_hand.get(row.id, 0)) for row in found])
 
 
 router = Router("/", route_handlers=[list_workers], tags=["workers"])
