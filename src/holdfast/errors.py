@@ -72,6 +72,7 @@ class Unavailable(HoldfastError):
     exit_code = 5
     http_status = 503
     passing = False  # True where waiting may be enough
+    locked = False  # True where somebody else kept a lock for too long
 
 
 class JobFailed(HoldfastError):

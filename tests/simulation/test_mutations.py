@@ -99,6 +99,7 @@ def not_follow(store: RunArchive, run: RowDict, limit: int) -> int:
 
 NOT_PAUSED = "not paused and "
 ALIVE = "and exists (select 1 from {worker} where id = ?5 and gone is null)"
+IN_ORDER, LAST_FIRST = "order by major, minor, id limit", "order by id desc limit"
 OPEN = "and (closes_time is null or closes_time > ?3)"
 MUTATIONS = {
     "a success is settled whatever attempt it belongs to": both(
@@ -112,6 +113,13 @@ MUTATIONS = {
         statement("head", ALIVE, ""), statement("take_head", ALIVE, "")
     ),
     "a window that has closed is not looked at": both(statement("head", OPEN, ""), statement("take_head", OPEN, "")),
+    "what came last is claimed first": both(
+        statement("head", IN_ORDER, LAST_FIRST), statement("take_head", IN_ORDER, LAST_FIRST)
+    ),
+    "an attempt that erred leaves no record": replaced(Changing, "_record", lambda *_: None),
+    "what has expired is not looked for": replaced(jobs.SqliteStore, "shut", lambda self: 0),
+    "leases do not end": statement("end_leases", "where ", "where false and "),
+    "a run is archived before all its jobs have ended": replaced(RunArchive, "has_living", lambda self, row: False),
     "a claim leaves no lease": statement("add_lease", "(?1, ?2, ?3, ?4, ?5, ?6)", "(?1, ?2, ?3, ?4, ?5, '[]')"),
     "what waits for an answer does not count against the limit": statement(
         "usage", "from {lease}", "from {lease} where worker is not null"

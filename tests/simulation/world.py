@@ -108,6 +108,7 @@ THESE = {
     False: "(select value from json_each(:ids))",
     True: "(select value::bigint from json_array_elements_text(:ids::json))",
 }
+Place = tuple[str, float, float, int]  # in line: of which type, and what decides
 CHECK_EVERY = 12  # actions
 ROUNDS = 250  # of healing
 MUCH = 50  # jobs
@@ -171,6 +172,7 @@ class VirtualWorker:
         queues = ("workflows",) if any(item.call.run is not None for item in self.done) else QUEUES
         wants = [Want(queue, room, room) for queue in queues] if room else []
         breaker: Row | None = None
+        line: set[Place] = set()
         try:
             self.obey()
             if self.unsure:
@@ -179,7 +181,7 @@ class VirtualWorker:
             turn = Turn(self.id, 0, tuple(self.done), tuple(self.reports), ended, wants, self.types, promote=True)
             if before_it is not None:
                 before_it()
-            before, breaker = self.world.stale_rows(turn), self.world.breaker_row()
+            before, breaker, line = self.world.stale_rows(turn), self.world.breaker_row(), self.world.line()
             with strike or nullcontext():
                 answer = self.store.exchange(turn)
         except Unavailable as error:
@@ -204,6 +206,7 @@ class VirtualWorker:
         self.world.check_probes(breaker, turn, answer.claimed)
         self.world.settled(before, {call.id for call in answer.claimed})
         self.world.claimed(answer.claimed)
+        self.world.check_order(line, answer.claimed)
 
     def _ended(self) -> list[int]:
         held = {call.lease for call in self.hand}
@@ -658,6 +661,22 @@ class World(Schedules, Breakers, Publications):
         for job, row in before.items():
             if job not in claimed and self.sql.row(job) != row:
                 raise Broken(f"J5: what an older attempt told changed job {job}")
+
+    def line(self) -> set[Place]:
+        """What may be claimed from a queue without a limit, and no window closes for it. The clock may have been set back."""
+        found = self.sql(
+            "select job_type, major, minor, id from {ready} where queue = 'mail' and closes_time is null and ready_time <= :now",
+            now=self.store.time(self.clock.now()),
+        )
+        return {(row["job_type"], row["major"], row["minor"], row["id"]) for row in found}
+
+    def check_order(self, before: set[Place], calls: Sequence[Claimed]) -> None:
+        """Nothing that stood before what was claimed, and is of its type, stands there still."""
+        claimed = {call.id for call in calls}
+        taken, left = [place for place in before if place[3] in claimed], before & self.line()
+        for job_type, *place in taken:
+            if any(other[0] == job_type and [*other[1:]] < place for other in left):
+                raise Broken(f"W2: job {place[-1]} was claimed before others of its type that were to come first")
 
     def living(self) -> set[int]:
         return {row.id for row in self.store.workers()}

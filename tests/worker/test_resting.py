@@ -10,7 +10,7 @@ from holdfast.clock import Clock
 from holdfast.stores.contract import Report
 from holdfast.worker import resting
 from holdfast.worker.hand import Hand
-from holdfast.worker.resting import LONGEST, SHORTEST, Rests
+from holdfast.worker.resting import LOCKED_FOR, LONGEST, SHORTEST, Rests
 
 pytestmark = pytest.mark.claim("W3", "W4")
 
@@ -36,6 +36,18 @@ def test_a_queue_that_was_full_is_left_alone_and_longer_each_time(rests: Rests) 
         now = ends
         assert rests.awake(["mail"], now) == ["mail"]
     assert pauses == [SHORTEST, 0.04, 0.08, 0.16, LONGEST, LONGEST]
+
+
+def test_a_queue_whose_lock_somebody_keeps_is_left_alone_for_a_second_whatever_ends(rests: Rests) -> None:
+    rests.locked(["mail"], 10.0)
+    rests.end()
+    rests.end(["mail"])
+    assert rests.awake(["mail", "work"], 10.0 + LOCKED_FOR - 0.001) == ["work"]
+    assert rests.is_time(10.0 + LOCKED_FOR)
+    assert rests.awake(["mail"], 10.0 + LOCKED_FOR) == ["mail"]
+    find(rests, {"mail": None}, 12.0)
+    rests.end()
+    assert rests.awake(["mail"], 12.0) == ["mail"]
 
 
 def test_a_claim_begins_the_rest_anew_and_a_queue_that_is_not_full_has_none(rests: Rests) -> None:

@@ -68,6 +68,29 @@ def test_jobs_of_a_run_never_go_before_it(app: Make, clock: MovableClock) -> Non
     assert [job.archived for job in own.find(archive=True)] == [True] * 4  # also those that were passed over
 
 
+@pytest.mark.claim("E4", "F12")
+def test_a_run_waits_for_the_job_that_made_its_items(app: Make, clock: MovableClock, url: str, instance: str) -> None:
+    own = app(archive_after=AFTER)
+    workflow = own.workflow("w")
+    workflow.step(name="each", items=lambda task: range(1))(lambda task: None)
+    run, store = workflow.submit("t"), own.store
+    worker = WorkerByHand(store, ("w.each",), ("workflows",))
+    maker = worker.claim(1, "workflows")
+    store.add_items(run.id, "each", 0, [1], None, True)
+    worker.succeed(*worker.claim(1, "workflows"))
+    assert run.refresh().state == "SUCCESS"
+    clock.advance(2 * AFTER)
+    assert store.archive_runs(AFTER) == 0
+    with pytest.raises(Conflict, match="jobs of it still run"):
+        run.archive()
+    worker.succeed(*maker)
+    assert store.archive_runs(AFTER) == 1
+    while store.archive(AFTER):
+        pass
+    assert (own.find(), len(own.find(archive=True))) == ([], 2)
+    check_invariants(url, instance)
+
+
 @pytest.mark.parametrize(("fails", "state"), [(Failed, "FAILED"), (ValueError, "ERROR")])
 def test_others_stay_until_a_person_archives_them(
     app: Make, clock: MovableClock, sql: RawSql, fails: type[Exception], state: str

@@ -99,9 +99,12 @@ class Acting(Running):
         return [each["id"] for each in self.rows(name, params)]
 
     def refuse_living(self, row: RunRow, what: str) -> None:
-        """A run that was aborted is done before all its jobs are."""
-        if self._tasks_of("living_tasks", row, 1):
-            raise Conflict(f"{row.title} was aborted, and jobs of it still run. It can be {what} when they have ended.")
+        """A run that was aborted is done before all its jobs are, and so may be one whose items were all made."""
+        if self.has_living(row):
+            raise Conflict(f"{row.title} is done, and jobs of it still run. It can be {what} when they have ended.")
+
+    def has_living(self, row: RunRow) -> bool:
+        return bool(self._tasks_of("living_tasks", row, 1))
 
     def go_on_aborting(self) -> int:
         """Abort the tasks of aborted runs that nobody has aborted yet; how many."""

@@ -212,6 +212,7 @@ class TurnAnswer(Struct, frozen=True):
     ] = {}  # throttled queues whose due jobs may not start; seconds until they might, if known
     told: "Mapping[tuple[int, str, int], StepOfRun]" = {}  # by run, step and publication: for tasks that were made
     look_in: float | None = None  # seconds until there may be jobs that this look could not see
+    locked: Sequence[str] = ()  # throttled queues whose lock somebody else kept: they were not asked
 
 
 class WorkerJoin(Struct, frozen=True):

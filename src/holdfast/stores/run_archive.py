@@ -52,13 +52,17 @@ class RunArchive(Archiving):
         return row
 
     def archive_runs(self, older_than: float, limit: int = RUNS) -> int:
-        """Move runs that ended in `SUCCESS` so many seconds ago; how many, 0 when none is left."""
+        """Move runs that ended in `SUCCESS` so many seconds ago; how many, 0 when none is left.
+
+        Whoever made the items of a step may end after the run.
+        """
         with self.work():
             before = self.time(self.now() - timedelta(seconds=older_than))
-            found = self.rows("old_runs", {"before": before, "limit": limit})
-            for row in found:
-                self._move_run(self._run_by_id(row["id"]))
-            return len(found)
+            found = [self._run_by_id(row["id"]) for row in self.rows("old_runs", {"before": before, "limit": limit})]
+            leaving = [row for row in found if not self.has_living(row)]
+            for row in leaving:
+                self._move_run(row)
+            return len(leaving)
 
     def _move_run(self, row: RunRow) -> None:
         params = {"id": row.id, "now": self.time(self.now())}

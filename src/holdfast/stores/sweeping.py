@@ -48,17 +48,25 @@ class Sweeping(Looping):
             )
 
     def _recover(self, leases: Sequence[RowDict], worker: int) -> int:
-        ids = [job for lease in leases for job in self.unpack(lease["ids"])]
-        held = [
-            row
-            for row in self._lock(ids).values()
-            if row is not None and row.situation is Situation.HELD and row.worker == worker
-        ]
-        reports = [Report(row.id, Lost(only=len(held) == 1), attempt=row.attempt) for row in held]
-        self.apply(reports)
+        rows, busy = self._lock_free([job for lease in leases for job in self.unpack(lease["ids"])])
+        held = [row for row in rows if row.situation is Situation.HELD and row.worker == worker]
+        only = len(held) + len(busy) == 1
+        self.apply([Report(row.id, Lost(only=only), attempt=row.attempt) for row in held])
+        self._drop_leases(leases, busy)
+        return len(held)
+
+    def _lock_free(self, ids: Sequence[int]) -> tuple[list[Row], set[int]]:
+        """The jobs that nobody else has locked, and the ids of the others: what is swept does not wait for those."""
+        rows = [self._row_of(row) for row in self.rows("lock_free_jobs", {"ids": self.pack(sorted(set(ids)))})]
+        missing = set(ids) - {row.id for row in rows}
+        busy = self.rows("jobs_by_id", {"ids": self.pack(sorted(missing))}) if missing else ()
+        return rows, {row["id"] for row in busy if row["state"] != "final"}
+
+    def _drop_leases(self, leases: Sequence[RowDict], busy: set[int]) -> None:
+        """But for those by which the next sweep finds jobs that somebody else has locked."""
         for lease in leases:
-            self.run("drop_lease", {"id": lease["id"]})
-        return len(reports)
+            if busy.isdisjoint(self.unpack(lease["ids"])):
+                self.run("drop_lease", {"id": lease["id"]})
 
     def disown(self, worker: int, pump: int, known: Sequence[int]) -> int:
         """Hand back jobs that were claimed for this pump in a transaction whose answer it never got."""
@@ -85,10 +93,9 @@ class Sweeping(Looping):
             now = self.now()
             leases = self.rows("overdue", {"now": self.time(now), "limit": BATCH})
             ends = {(job, self.moment(lease["deadline_time"])) for lease in leases for job in self.unpack(lease["ids"])}
-            rows = self._lock([job for job, _ in ends]).values()
-            self.apply([self._timed_out(row) for row in rows if row is not None and self._is_overdue(row, ends, now)])
-            for lease in leases:
-                self.run("drop_lease", {"id": lease["id"]})
+            rows, busy = self._lock_free([job for job, _ in ends])
+            self.apply([self._timed_out(row) for row in rows if self._is_overdue(row, ends, now)])
+            self._drop_leases(leases, busy)
             deadline = self.moment(self.rows("next_deadline")[0]["deadline_time"])
             return None if deadline is None else max(0.0, (deadline - now).total_seconds())
 

@@ -7,8 +7,11 @@ never less than its free slots. While nothing is due a pump rests until it is to
 import logging
 import math
 import threading
+from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
+
+from msgspec import structs
 
 from holdfast.clock import Clock, monotonic, sleep
 from holdfast.errors import Unavailable
@@ -16,7 +19,7 @@ from holdfast.jobs.job import JobError
 from holdfast.jobs.placement import Asks
 from holdfast.jobs.states import HandedBack, Raised
 from holdfast.stores.contract import Claimed, Done, Note, QueueRow, Report, Store, Turn, TurnAnswer, Want
-from holdfast.worker.hand import Hand
+from holdfast.worker.hand import Hand, leases_of
 from holdfast.worker.resting import Rests
 from holdfast.worker.rotation import Rotation, asks_again, shares
 from holdfast.worker.runs import RunMemory
@@ -26,8 +29,9 @@ from holdfast.worker.settings import FAREWELL, WorkerSettings
 logger = logging.getLogger("holdfast.worker")
 BATCH = 500  # most jobs claimed in one turn
 REREAD_EVERY = 6  # polls, in case that news of a queue did not come through
-LOCK_WITHIN = 1.0  # seconds that a turn waits for a lock: whoever has it may stand still
 ECHO = 0.001  # seconds after our own write in which news of one is most likely of that
+MOST_ASIDE = 1000  # ends that are stored by themselves, because somebody keeps a lock that one of them needs
+ASIDE_FOR, LONGEST_ASIDE = 0.1, 10.0  # seconds until one that is locked is tried again
 UNSURE = -1  # the generation after a turn that failed: it may have been committed
 NO_COMPLAINT = "", 0.0
 REMIND_EVERY = 60.0  # seconds between two lines that say the same of the database
@@ -63,7 +67,6 @@ class Pump(threading.Thread):
         self.worker = worker
         self.hand = worker.hand
         self.store = store
-        self.store.give_way(worker.settings.lost_after, LOCK_WITHIN)
         self.index = index
         self.wake = threading.Event()
         self.exchanging = False
@@ -84,6 +87,9 @@ class Pump(threading.Thread):
         self._generation = 0
         self._pending: tuple[list[Done], list[Report], list[int]] = ([], [], [])
         self._notes: list[Note] = []  # what the attempts that ended said last
+        self._aside: deque[Turn] = deque()  # ends to be stored by themselves
+        self._aside_for = ASIDE_FOR
+        self._aside_at = 0.0
 
     def look(self, promote: bool = False) -> None:
         """There may be something to claim, or (`promote`) a job whose time comes sooner than we know."""
@@ -112,8 +118,9 @@ class Pump(threading.Thread):
 
     def run(self) -> None:
         pause = 0.05
-        while not (self._closing and not self.hand.finished and not any(self._pending)):
+        while not (self._closing and not self.hand.finished and not any(self._pending) and not self._aside):
             try:
+                self._try_aside()
                 if self._turn():
                     pause, self._complaint = 0.05, NO_COMPLAINT
                     if self._closing or self._is_more():
@@ -121,9 +128,11 @@ class Pump(threading.Thread):
                 self._rest()
             except Unavailable as error:
                 self._complain(str(error))
+                self._called = self._reread = True  # what was asked was not answered, and news may have been missed
+                if error.locked and self._put_aside():
+                    continue
                 if self._closing:
                     return
-                self._called = self._reread = True  # what was asked was not answered, and news may have been missed
                 sleep(pause)  # not for the wake-up: a write that fails, ours included, may look like news
                 pause = min(pause * 2, 1.0)
             except Exception:
@@ -312,6 +321,7 @@ class Pump(threading.Thread):
             self._rests.found(
                 asked, answer.full, {call.queue for call in answer.claimed} if answer.full else set(), now
             )
+            self._rests.locked(answer.locked, now)
             self._plan_next_look(turn, answer.claimed, now)
             self._look_at(None if answer.look_in is None else now + answer.look_in)
         if finished or room > claimed:
@@ -343,7 +353,8 @@ class Pump(threading.Thread):
         until = [now + 1.0] if self.index else [self._poll_at]
         heeds = self._heard and self.store.hears_itself and not self._all_rest(now)
         heed_at = self._wrote_at + ECHO if heeds else None
-        for planned in (self._look_again, self._rests.next_look(), heed_at):
+        tried_at = self._aside_at if self._aside else None
+        for planned in (self._look_again, self._rests.next_look(), heed_at, tried_at):
             if planned is not None:
                 until.append(planned)
         if self.index == 0 and not self.hungry:
@@ -362,17 +373,50 @@ class Pump(threading.Thread):
             )
         self._generation = self.store.generation
 
+    def _put_aside(self) -> bool:
+        """Somebody keeps a lock, perhaps one that an end needs: no other end may wait for it, nor a claim. Whether there were ends."""
+        (done, reports, ended), notes = self._pending, self._notes
+        turns = [Turn(self.worker.id, self.index, done=[item]) for item in done]
+        turns += [Turn(self.worker.id, self.index, reports=[report]) for report in reports]
+        if not turns or len(self._aside) + len(turns) > MOST_ASIDE:
+            return False
+        for turn in turns:
+            said = [note for note in notes if note.job_id == told_of(turn)[0]]
+            self._aside.append(structs.replace(turn, notes=said))
+            self.hand.release(in_hand_of(turn))
+        kept = leases_of(done, reports)  # by them the jobs are found when we are gone; the hand ends them afterwards
+        self._pending, self._notes = ([], [], [lease for lease in ended if lease not in kept]), []
+        self._aside_for, self._aside_at = ASIDE_FOR, 0.0
+        return True
+
+    def _try_aside(self) -> None:
+        """Store what stands aside, until one of them is locked: that is tried again after a while, when it is its turn."""
+        locked = 0
+        while self._aside and (self._closing or monotonic() >= self._aside_at):
+            turn = self._aside[0]
+            try:
+                self._store_one(turn)
+            except Unavailable as error:
+                locked += 1
+                if not error.locked or (self._closing and locked >= len(self._aside)):
+                    raise
+                self._aside.rotate(-1)
+                self._aside_at = monotonic() + self._aside_for
+                self._aside_for = min(2 * self._aside_for, LONGEST_ASIDE)
+                continue
+            self._aside.popleft()
+            self._aside_for = ASIDE_FOR
+            self.worker.pumps[0].look(promote=True)  # there may be room, and what follows
+
     def _one_by_one(self) -> None:
         """One of the reports cannot be stored: the others must not suffer, and it must not be forgotten."""
         done, reports, ended = self._pending
         self._note_apart()
         while done:
-            self._store_one(Turn(self.worker.id, self.index, done=[done[-1]]), done[-1].call.id, done[-1].call.lease)
+            self._store_last(Turn(self.worker.id, self.index, done=[done[-1]]))
             done.pop()
         while reports:
-            self._store_one(
-                Turn(self.worker.id, self.index, reports=[reports[-1]]), reports[-1].job_id, reports[-1].lease
-            )
+            self._store_last(Turn(self.worker.id, self.index, reports=[reports[-1]]))
             reports.pop()
         self.store.exchange(Turn(self.worker.id, self.index, ended_leases=ended))
         self.hand.settled((), (), ended, self.index)
@@ -389,22 +433,30 @@ class Pump(threading.Thread):
             except Exception:
                 logger.exception("What job %s said at its end could not be stored and is lost.", note.job_id)
 
-    def _store_one(self, turn: Turn, job_id: int, lease: int) -> None:
+    def _store_last(self, turn: Turn) -> None:
+        """Of what is pending."""
+        stored = self._store_one(turn)
+        self.hand.release(in_hand_of(turn))
+        _, lease = told_of(turn)
+        if not stored and lease in self._pending[2]:
+            self._pending[2].remove(lease)  # by it the job is found when we are gone
+
+    def _store_one(self, turn: Turn) -> bool:
+        """What one attempt ended with; whether at least something of it could be stored."""
         stored = True
         try:
-            self.store.exchange(turn)
+            self.hand.stale += self.store.exchange(turn).stale
         except Unavailable:
             raise
         except Exception as error:
+            job_id, _ = told_of(turn)
             logger.exception(
                 "What an attempt of job %s ended with could not be stored; it ends in an error instead.", job_id
             )
             stored = self._store_failure(turn, error)
-        self.hand.release(in_hand_of(turn))
         if stored:
             self.hand.settled(turn.done, turn.reports, (), self.index)
-        elif lease in self._pending[2]:
-            self._pending[2].remove(lease)  # by it the job is found when we are gone
+        return stored
 
     def _store_failure(self, turn: Turn, error: Exception) -> bool:
         """Whether at least that could be stored."""
@@ -424,6 +476,13 @@ class Pump(threading.Thread):
         except Exception:
             logger.exception("Nor could that; the job is recovered when this worker ends.")
             return False
+
+
+def told_of(turn: Turn) -> tuple[int, int]:
+    """The job of a turn that tells of one end, and its lease."""
+    for item in turn.done:
+        return item.call.id, item.call.lease
+    return turn.reports[0].job_id, turn.reports[0].lease
 
 
 def in_hand_of(turn: Turn) -> int:

@@ -3,6 +3,8 @@
 Whoever settles on such a queue also claims from it in the same transaction, so the others find it full; if they looked
 at every piece of news they would only take turns holding its lock. A queue that was found full is left alone for 20 ms,
 then for longer, up to 200 ms. What ends in our own hand makes room that we may fill, so it ends the rest.
+
+A queue whose lock somebody keeps is left alone for a second, whatever happens: each look at it costs the others as much.
 """
 
 import random
@@ -11,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 SHORTEST, LONGEST = 0.02, 0.2
+LOCKED_FOR = 1.0
 SOONEST = 0.005  # seconds until a look for a token that comes even sooner
 
 
@@ -20,6 +23,7 @@ class Rest(Struct):
     until: float
     pause: float
     look_at: float | None
+    locked: bool = False
 
 
 class Rests:
@@ -41,11 +45,16 @@ class Rests:
             look_at = None if look_in is None else now + max(SOONEST, look_in)
             self._rests[queue] = Rest(now + pause * (0.5 + random.random() / 2), pause, look_at)
 
+    def locked(self, queues: Iterable[str], now: float) -> None:
+        """The last turn could not ask these."""
+        for queue in queues:
+            self._rests[queue] = Rest(now + LOCKED_FOR, LONGEST, now + LOCKED_FOR, locked=True)
+
     def end(self, queues: Iterable[str] | None = None) -> None:
         """Look at these again (None: at all) as soon as there is a reason."""
         for queue in list(self._rests) if queues is None else queues:
             rest = self._rests.get(queue)
-            if rest is not None:
+            if rest is not None and not rest.locked:
                 rest.until = 0.0
 
     def awake(self, queues: Iterable[str], now: float) -> list[str]:

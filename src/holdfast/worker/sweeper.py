@@ -9,6 +9,8 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -20,6 +22,7 @@ from holdfast.worker import lockfile
 from holdfast.worker.settings import FAREWELL, Chore, WorkerSettings
 
 logger = logging.getLogger("holdfast.sweeper")
+T = TypeVar("T")
 SLICE = 20_000  # ids looked at in one search for forgotten jobs
 QUICK = 0.5  # seconds between looks at locks of workers on this machine
 PARK_EVERY = 20.0
@@ -99,6 +102,7 @@ class Sweeper(threading.Thread):
         self._wake = threading.Event()
         self._closing = False
         self._slice = 0
+        self._locked: Unavailable | None = None  # what a part of this sweep met
         self._look_at = 0.0
         self._next = {"park": 0.0, "restore": 0.0, "archive": 0.0}
 
@@ -126,25 +130,26 @@ class Sweeper(threading.Thread):
             self._wake.wait(max(0.01, min(TIDY_LOOK, next_sweep - monotonic())))
 
     def sweep(self, everything: bool = False) -> float:
-        """One round; the seconds until the next."""
-        self.find_lost()
+        """One round; the seconds until the next. A lock that somebody keeps is told of when all else is done."""
+        self._locked = None
+        self._apart(self.find_lost)
         pulse = self.store.pulse()
         if pulse.strays:
-            self._say(self.store.recover_strays(), "Jobs recovered from workers that are gone")
+            self._apart(self.recover_strays)
         overdue = pulse.overdue_in is not None and pulse.overdue_in <= 0
         if overdue:
-            self.store.end_overdue()
+            self._apart(self.store.end_overdue)
         if pulse.aborts:
-            self.store.end_old_aborts(ABORT_PATIENCE)
-        shut = pulse.shut and self.store.shut() > 0
+            self._apart(lambda: self.store.end_old_aborts(ABORT_PATIENCE))
+        shut = pulse.shut and (self._apart(self.store.shut) or 0) > 0
         if pulse.undecided or overdue:
             self._ask_judge(self.store)
         if pulse.aborting:
-            self._say(self.store.go_on_aborting(), "Tasks of aborted runs that were left and are aborted")
+            self._apart(self.go_on_aborting)
         if pulse.releasing:
-            self.store.bring_forward()
+            self._apart(self.store.bring_forward)
         if pulse.tripped:
-            self.park_tripped()
+            self._apart(self.park_tripped)
         self._now_and_then("park", PARK_EVERY, self.park, everything)
         # A busy worker has no free slot for what it would find.
         rest_of_slices = self._slice and self._claims() == self._restored_claims
@@ -153,11 +158,29 @@ class Sweeper(threading.Thread):
         )
         self._now_and_then("archive", ARCHIVE_EVERY, self.archive, everything)
         for chore in self._chores:
-            chore(self.store, everything)
+            self._apart(partial(chore, self.store, everything))
+        if self._locked is not None:
+            raise self._locked
         rest = QUICK if self.store.lock_path() else min(self._settings.heartbeat, self._settings.lost_after / 4)
         if shut or not self._next["park"]:
             rest = SOON
         return rest if pulse.overdue_in is None else max(0.05, min(rest, pulse.overdue_in))
+
+    def _apart(self, part: Callable[[], T]) -> T | None:
+        """A part of a sweep: whoever keeps a lock that it needs does not keep us from the others."""
+        try:
+            return part()
+        except Unavailable as error:
+            if not error.locked:
+                raise
+            self._locked = error
+            return None
+
+    def recover_strays(self) -> None:
+        self._say(self.store.recover_strays(), "Jobs recovered from workers that are gone")
+
+    def go_on_aborting(self) -> None:
+        self._say(self.store.go_on_aborting(), "Tasks of aborted runs that were left and are aborted")
 
     def judge(self) -> float:
         """The part of a sweep that no other worker can do: ask our own retry handlers."""
@@ -177,7 +200,7 @@ class Sweeper(threading.Thread):
         lost = set(self._vigil.look(workers, self.store.generation, own_beat))
         for row in workers:
             if row in dead or row.id in lost:
-                count = self.store.lose(row.id, row.beat)
+                count = self._apart(partial(self.store.lose, row.id, row.beat))
                 if count is None:
                     continue
                 logger.warning("Worker %s (%s) is lost; jobs recovered from it: %s.", row.id, row.name, count)
@@ -242,7 +265,7 @@ class Sweeper(threading.Thread):
         moment = self._clock.monotonic()
         if now or moment >= self._next[name]:
             self._next[name] = moment + every
-            action()
+            self._apart(action)
 
     def _say(self, count: int, what: str) -> None:
         if count:

@@ -50,6 +50,7 @@ from holdfast.worker.threads import ThreadRunner
 logger = logging.getLogger("holdfast.worker")
 MOST_TIMEOUTS = 1000
 NO_PUMP = -1  # claims what is offered to an enqueue: no pump may take that for its own, unheard
+LOCK_WITHIN = 1.0  # seconds to wait for a lock: whoever has it may stand still
 LONG_IN_BACKLOG = 1.0  # seconds after which a job claimed ahead and not begun is handed back
 
 
@@ -83,7 +84,7 @@ class Worker:
         self._pump_count = settings.pumps or store.pumps
         self.judge = Judge(handlers, self._read, self._judged)
         self.hand = Hand(settings.concurrency, self._pump_count, self.judge)
-        self.scribe = Scribe(lambda: self._store.another(None), settings.log_limit, clock)
+        self.scribe = Scribe(lambda: self.store.another(None), settings.log_limit, clock)
         self.capture = Capture(self.scribe, settings.log_level)
         arguments = (handlers, settings.concurrency, self.hand.finished, self._wake_pumps)
         self.loop, self.threads, self.processes = (
@@ -127,7 +128,7 @@ class Worker:
         self.loop.start()
         self.threads.start()
         self.store = self._store.another(None)
-        self.store.give_way(self.settings.lost_after)
+        self.store.give_way(self.settings.lost_after, LOCK_WITHIN)
         self._join_at_last()
         self.pumps += [Pump(self, self.store.another(None), index) for index in range(self._pump_count)]
         self.pulse = Pulse(

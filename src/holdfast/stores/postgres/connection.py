@@ -42,7 +42,12 @@ GIVEN_UP = (
     "The transaction had failed before its end, so PostgreSQL rolled it back: nothing of it is stored. "
     "An error inside a transaction must end it; use a savepoint to go on after one."
 )
-LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)
+LOST = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+    psycopg.errors.TransactionTimeout,
+)
 
 
 class Session(psycopg.Connection[TupleRow]):
@@ -226,6 +231,7 @@ class Connection:
         """For what is still to be done after its end."""
         if self.ended:
             self.database.execute("begin")
+            self.pin()
             self.ended = False
 
     def _commit(self) -> None:

@@ -61,9 +61,11 @@ class Translating:
             case psycopg.errors.InFailedSqlTransaction():
                 return Conflict(GIVEN_UP)
             case psycopg.errors.LockNotAvailable():
-                return passing(
+                told = passing(
                     f"PostgreSQL: a lock that somebody else has could not be had in time ({one_line(error)}). Nothing was changed; try again."
                 )
+                told.locked = True
+                return told
             case psycopg.errors.ReadOnlySqlTransaction():
                 return self._connection.read_only()
         if isinstance(error, LOST) and not self._connection.depth:

@@ -24,7 +24,6 @@ from holdfast.stores.running import Expected
 PROMOTED = 1000  # most jobs whose time has come that one turn puts in line
 MOST_EXPECTED = 100  # ends of lone tasks
 MANY = 20  # tasks that end in one turn
-LOCKED_FOR = 1.0  # seconds after which a queue is asked again whose lock could not be had
 
 
 class PostgresStore(PostgresAdding):
@@ -47,7 +46,8 @@ class PostgresStore(PostgresAdding):
         store = PostgresStore(self.conninfo, self.instance, self.clock, patience)
         store.listeners, store.takers, store.source = self.listeners, self.takers, self.source
         store.throttlers = self.throttlers
-        store.connection.still_within = self.connection.still_within
+        if self.connection.still_within is not None:
+            store.give_way(self.connection.still_within, self.connection.lock_within)
         store._told, store.floors, store._expected = self._told, self.floors, self._expected
         return store
 
@@ -161,16 +161,15 @@ class PostgresStore(PostgresAdding):
         return self._at_once and not (turn.reports or throttled)
 
     def exchange(self, turn: Turn) -> TurnAnswer:
-        """Queues whose lock cannot be had rest for a while: the others go on."""
+        """The others go on without queues whose lock cannot be had; who has no patience for ever is told of it (C7)."""
         try:
             return self._exchange(turn)
         except Unavailable as error:
             locked = [want.queue for want in turn.wants if self.queue_row(want.queue).throttled]
-            if self.connection.depth or not (locked and isinstance(error.__cause__, psycopg.errors.LockNotAvailable)):
+            if self.connection.depth or self.patience is not None or not (locked and error.locked):
                 raise  # inside a transaction, which has failed, it is for whoever began that
         wants = [want for want in turn.wants if want.queue not in locked]
-        answer = self._exchange(structs.replace(turn, wants=wants))
-        return structs.replace(answer, full={**answer.full, **dict.fromkeys(locked, LOCKED_FOR)})
+        return structs.replace(self._exchange(structs.replace(turn, wants=wants)), locked=locked)
 
     def _exchange(self, turn: Turn) -> TurnAnswer:
         tasks = [item for item in turn.done if item.call.run is not None]

@@ -137,6 +137,10 @@ select * from {job} where id = any(:ids::bigint[]) order by id;
 -- In the order of ids, as everybody locks them.
 select * from {job} where id = any(:ids::bigint[]) order by id for update;
 
+-- name: lock_free_jobs
+-- Without those that somebody else has locked.
+select * from {job} where id = any(:ids::bigint[]) order by id for update skip locked;
+
 -- name: find_jobs
 -- Newest first.
 select * from {job}

@@ -108,6 +108,10 @@ select * from {job} where id in (select value from json_each(:ids)) order by id;
 -- Differs from PostgreSQL: a write transaction has the whole database, so there is nothing to lock.
 select * from {job} where id in (select value from json_each(:ids)) order by id;
 
+-- name: lock_free_jobs
+-- Who writes has locked all of them.
+select * from {job} where id in (select value from json_each(:ids)) order by id;
+
 -- name: find_jobs
 -- Newest first.
 select * from {job}

@@ -1,0 +1,211 @@
+"""Locks that somebody keeps on PostgreSQL, because a process was stopped or a person forgot a transaction: nobody else stands still."""
+
+import threading
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from holdfast import App, Unavailable
+from holdfast.clock import MovableClock, monotonic
+from holdfast.jobs.job import Situation
+from holdfast.jobs.states import Waited
+from holdfast.stores.contract import QueueDeclared, TypeRow, Want
+from holdfast.stores.open import open_store
+from holdfast.stores.postgres.connection import Connection
+from holdfast.stores.postgres.jobs import PostgresStore
+from tests.by_hand import WorkerByHand, add
+from tests.faults import standing
+from tests.faults.fleet import until
+
+pytestmark = pytest.mark.claim("C7")
+Neighbour = psycopg.Connection[tuple[object, ...]]
+
+
+@pytest.fixture
+def neighbour(postgres_url: str) -> Iterator[Neighbour]:
+    with psycopg.connect(postgres_url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def held_up(postgres_url: str, instance: str, clock: MovableClock) -> Iterator[PostgresStore]:
+    """The store of a worker, which gives way; its instance has a queue `mail` and a limited one."""
+    store = open_store(postgres_url, instance, clock)
+    assert isinstance(store, PostgresStore)
+    store.set_up()
+    declared = [QueueDeclared(name, f"{instance}_{name}") for name in ("mail", "limited")]
+    store.register(declared, [TypeRow(job_type="send", queue="mail", has_handler=True)])
+    store.limit("limited", 3, "test")
+    other = store.another(None)
+    other.give_way(30.0, 0.05)
+    other.queues()
+    yield other
+    other.close()
+    store.close()
+
+
+def keep(neighbour: Neighbour, instance: str, table: str, condition: str) -> None:
+    neighbour.execute(f"select 1 from {instance}__{table} where {condition} for update".encode())
+
+
+def stay_in_a_transaction(app: App) -> None:
+    with app.transaction() as connection:
+        connection.execute("set local transaction_timeout = '50ms'")
+        connection.execute("select pg_sleep(30)")
+
+
+@pytest.mark.fault(5, "a neighbour idle in transaction with the lock of a job that ends")
+def test_an_end_that_cannot_be_stored_keeps_no_other_from_it(
+    postgres_url: str, instance: str, neighbour: Neighbour
+) -> None:
+    ends = threading.Event()
+    with App(postgres_url, name=instance, heartbeat=0.2) as app:
+
+        @app.queue("mail").job
+        def send(i: int) -> int:
+            return i
+
+        @app.queue("mail").job
+        def long(i: int) -> int:
+            ends.wait(60)
+            return i
+
+        with app.worker(concurrency=2):
+            kept, other = (long.enqueue(i=i) for i in range(2))
+            until(lambda: {kept.refresh().state, other.refresh().state} == {"running"}, what="both run")
+            keep(neighbour, instance, "job", f"id = {kept.id}")
+            ends.set()
+            assert other.unwrap(10) == 1
+            assert [send.enqueue(i=i).unwrap(10) for i in range(5)] == list(range(5))
+            assert kept.refresh().state == "running"
+            neighbour.rollback()
+            assert kept.unwrap(30) == 0
+        assert kept.refresh().attempt == 1
+
+
+@pytest.mark.claim("C5")
+@pytest.mark.fault(5, "a neighbour idle in transaction with the lock of a job that ends")
+def test_a_worker_stops_although_somebody_keeps_the_lock_of_its_job(
+    postgres_url: str, instance: str, neighbour: Neighbour
+) -> None:
+    ends = threading.Event()
+    with App(postgres_url, name=instance, heartbeat=0.2, lost_after=1.0) as app:
+
+        @app.queue("mail").job
+        def long() -> int:
+            ends.wait(60)
+            return 7
+
+        with app.worker():
+            job = long.enqueue()
+            until(lambda: job.refresh().state == "running", what="it runs")
+            keep(neighbour, instance, "job", f"id = {job.id}")
+            ends.set()
+            began = monotonic()
+        assert monotonic() - began < 30
+        neighbour.rollback()
+        with app.worker():
+            assert job.unwrap(30) == 7  # it could not be handed back, so its worker is missed first
+
+
+@pytest.mark.claim("C2", "C4")
+def test_jobs_of_lost_workers_are_recovered_but_for_what_somebody_keeps(
+    held_up: PostgresStore, instance: str, neighbour: Neighbour
+) -> None:
+    kept, other = add(held_up), add(held_up)
+    lost = WorkerByHand(held_up)
+    assert len(lost.claim(2)) == 2
+    keep(neighbour, instance, "job", f"id = {kept.id}")
+    assert held_up.lose(lost.id) == 1
+    assert [held_up.get(job.id).situation for job in (kept, other)] == [Situation.HELD, Situation.LOOSE]
+    again = WorkerByHand(held_up)
+    (call,) = again.claim(2)
+    assert (call.id, held_up.recover_strays()) == (other.id, 0)
+    neighbour.rollback()
+    assert held_up.recover_strays() == 1
+    assert [held_up.get(job.id).situation for job in (kept, other)] == [Situation.LOOSE, Situation.HELD]
+    assert [lease["worker"] for lease in held_up.rows("leases_of", {"worker": lost.id})] == []
+    assert again.succeed(call, *again.claim()) == 0
+
+
+@pytest.mark.claim("C2", "C4")
+@pytest.mark.fault(5, "a neighbour idle in transaction with the lock of what a sweeper needs")
+def test_a_sweeper_goes_on_with_what_nobody_keeps(postgres_url: str, instance: str, neighbour: Neighbour) -> None:
+    with standing.make_app(postgres_url, instance) as app:
+        jobs = [app.job_types["send"].enqueue(i=i) for i in range(2)]
+        for _ in jobs:
+            assert WorkerByHand(app.store, ("send",), ("free",)).claim(1, "free")  # and is heard of no more
+        keep(neighbour, instance, "job", f"id = {jobs[0].id}")
+        keep(neighbour, instance, "worker", f"id = (select min(id) from {instance}__worker)")
+        with app.worker():
+            assert jobs[1].unwrap(30) == 1
+            neighbour.rollback()
+            assert jobs[0].unwrap(30) == 0
+
+
+@pytest.mark.claim("R4")
+def test_what_is_overdue_ends_but_for_what_somebody_keeps(
+    held_up: PostgresStore, instance: str, neighbour: Neighbour, clock: MovableClock
+) -> None:
+    jobs = [add(held_up, timeout=5.0, retries=0) for _ in range(2)]
+    worker = WorkerByHand(held_up)
+    for call in worker.claim(2):
+        worker.tell(call, Waited(timeout=5.0, named=True))
+    clock.advance(10)
+    keep(neighbour, instance, "job", f"id = {jobs[0].id}")
+    held_up.end_overdue()
+    assert [held_up.get(job.id).state for job in jobs] == ["running", "final"]
+    neighbour.rollback()
+    held_up.end_overdue()
+    assert [held_up.get(job.id).state for job in jobs] == ["final", "final"]
+
+
+@pytest.mark.claim("W3")
+def test_a_turn_says_which_queues_it_could_not_ask(held_up: PostgresStore, instance: str, neighbour: Neighbour) -> None:
+    worker, job = WorkerByHand(held_up, ("send",), ("mail", "limited")), add(held_up)
+    keep(neighbour, instance, "queue", "name = 'limited'")
+    answer = worker.turn(wants=[Want("mail", 1), Want("limited", 1)])
+    assert ([call.id for call in answer.claimed], answer.locked, answer.full) == ([job.id], ["limited"], {})
+    neighbour.rollback()
+    assert worker.turn(wants=[Want("limited", 1)]).locked == ()
+
+
+def test_whoever_runs_until_idle_is_told_of_a_queue_that_cannot_be_asked(
+    postgres_url: str, instance: str, neighbour: Neighbour
+) -> None:
+    with App(postgres_url, name=instance, patience=0.2) as app:
+
+        @app.queue("limited", throttle_limit=1).job
+        def slot() -> None: ...
+
+        slot.enqueue()
+        keep(neighbour, instance, "queue", "name = 'limited'")
+        with pytest.raises(Unavailable, match="lock"):
+            app.run_until_idle()
+        neighbour.rollback()
+        assert app.run_until_idle() == 1
+
+
+def test_a_transaction_that_the_server_ends_for_its_length_is_told_in_our_words(
+    postgres_url: str, instance: str, neighbour: Neighbour
+) -> None:
+    if neighbour.info.server_version < 170000:
+        pytest.skip("its server has no transaction_timeout")
+    with App(postgres_url, name=instance) as app:
+        app.store.queues()
+        with pytest.raises(Unavailable, match="transaction timeout"):
+            stay_in_a_transaction(app)
+
+
+def test_behind_a_pooler_a_transaction_that_begins_again_has_its_settings(postgres_url: str) -> None:
+    connection = Connection(postgres_url, 5)
+    assert connection.database
+    connection.pooled, connection.database.prepare_threshold = True, None  # as it is found behind one
+    connection.database.execute("reset all")
+    with connection.transaction():
+        connection.database.execute("commit")
+        connection.ended = True
+        connection.begin_again()
+        assert connection.database.execute("show enable_seqscan").fetchone() == ("off",)
+    connection.close()
