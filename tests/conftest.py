@@ -21,11 +21,9 @@ from holdfast.stores.contract import QueueDeclared, Store, TypeRow
 from holdfast.stores.open import open_store
 from holdfast.testing import Rehearsal
 from tests import in_memory
-from tests.invariants import Invariants, check_invariants
 from tests.postgres_on_demand import Guard, server_in
 from tests.postgres_server import Server
 from tests.raw_sql import RawSql
-from tests.used_again import UsedAgain
 
 pytest_plugins = ["tests.faults.report"]
 GUARD = pytest.StashKey[Guard]()
@@ -63,14 +61,6 @@ def postgres(pytestconfig: pytest.Config) -> Server:
 def postgres_url(postgres: Server) -> str:
     """A database that only this test process uses."""
     return postgres.create(f"tests_{os.getpid()}")
-
-
-@pytest.fixture(scope="session")
-def used_again(postgres_url: str) -> Iterator[UsedAgain]:
-    """Instances on PostgreSQL that have been used."""
-    made = UsedAgain(postgres_url)
-    yield made
-    made.close()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -122,33 +112,6 @@ def sql(url: str, instance: str, request: pytest.FixtureRequest) -> Iterator[Raw
     opened = RawSql(url, instance)
     yield opened
     opened.close()
-
-
-def instance_used_again(request: pytest.FixtureRequest, queue: str = "") -> Iterator[str]:
-    """For a fixture `instance`: on PostgreSQL one that is set up perhaps, with nothing in it and at most this queue."""
-    url = request.getfixturevalue("url") if "url" in request.fixturenames else ""
-    if not url.startswith("postgresql"):
-        yield next(names)
-        return
-    used: UsedAgain = request.getfixturevalue("used_again")
-    name = used.take(queue) or next(names)
-    yield name
-    used.give_back(name, queue)
-
-
-def invariants_afterwards(request: pytest.FixtureRequest) -> Iterator[None]:
-    """For a fixture `invariants`: a test may leave nothing behind that breaks them, unless it is marked so."""
-    if not {"url", "instance"} <= set(request.fixturenames):
-        yield
-        return
-    url, instance = request.getfixturevalue("url"), request.getfixturevalue("instance")
-    used: UsedAgain | None = request.getfixturevalue("used_again") if url.startswith("postgresql") else None
-    yield
-    if request.node.get_closest_marker("broken_on_purpose") is None:
-        if used is None:
-            check_invariants(url, instance)
-        else:
-            Invariants(RawSql(url, instance, used.connection)).check((), {})
 
 
 def pytest_collection_finish() -> None:

@@ -19,14 +19,13 @@ SLOT = re.compile(r"\{(queue:)?(\w+)\}")
 class RawSql:
     """One connection outside of any store. Autocommit, except inside `transaction()`."""
 
-    def __init__(self, url: str, instance: str, connection: Any = None) -> None:
-        """`connection`: one to PostgreSQL that somebody keeps."""
+    def __init__(self, url: str, instance: str) -> None:
         self.instance = instance
         self._filled: dict[str, str] = {}
         self.postgres = url.startswith("postgresql")
         self.connection: Any
         if self.postgres:
-            self.connection = connection or psycopg.connect(url, autocommit=True)
+            self.connection = psycopg.connect(url, autocommit=True)
         else:
             self.connection = apsw.Connection(url.removeprefix("sqlite:///"))
             self.connection.set_busy_timeout(5000)

@@ -1,21 +1,18 @@
 """The invariants hold after each of these tests too."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from holdfast import App
-from tests.conftest import instance_used_again, invariants_afterwards
-
-
-@pytest.fixture
-def instance(request: pytest.FixtureRequest) -> Iterator[str]:
-    yield from instance_used_again(request)
+from tests.invariants import check_invariants
 
 
 @pytest.fixture(autouse=True)
-def invariants(request: pytest.FixtureRequest, url: str, instance: str) -> Iterator[None]:
-    yield from invariants_afterwards(request)
+def invariants(request: pytest.FixtureRequest, url: str, instance: str) -> Any:
+    yield
+    check_invariants(url, instance)
 
 
 @pytest.fixture

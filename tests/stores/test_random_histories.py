@@ -20,8 +20,8 @@ from holdfast.stores.open import open_store
 from tests.by_hand import WorkerByHand, error
 from tests.invariants import Invariants
 from tests.raw_sql import RawSql
+from tests.stores.conftest import empty
 from tests.stores.reference import ABORT_PATIENCE, RULES, SEEN, Reference
-from tests.used_again import UsedAgain
 
 TYPES = tuple(RULES)
 ANSWERS = [Answer("[2]"), Answer(error=error("failed")), Answer(error=error("failed"), retry=True)]
@@ -106,13 +106,13 @@ class Histories(RuleBasedStateMachine):
     most histories are busy ones.
     """
 
-    def __init__(self, used: UsedAgain, instance: str) -> None:
+    def __init__(self, url: str, instance: str) -> None:
         super().__init__()
         self.clock = MovableClock()
         self.model = Reference(self.clock.now())
-        used.empty(instance, "mail")  # a history that failed has left what it had
+        empty(url, instance)  # a history that failed has left what it had
         memory = Side(open_store("sqlite://:memory:", "holdfast", self.clock), "holdfast", "")
-        server = Side(open_store(used.url, instance, self.clock), instance, used.url)
+        server = Side(open_store(url, instance, self.clock), instance, url)
         self.sides = [memory, server]
         self.worker_types: list[tuple[str, ...]] = []
         self.tried: list[tuple[int, int, int]] = []  # every attempt so far: job, attempt, worker
@@ -310,6 +310,6 @@ class Histories(RuleBasedStateMachine):
 
 
 @pytest.mark.claim("J2", "J5", "J10", "J12", "Q5", "W1", "W2", "R3", "R5", "C3", "C4")
-def test_the_stores_agree_with_the_pure_functions_over_random_histories(used_again: UsedAgain) -> None:
+def test_the_stores_agree_with_the_pure_functions_over_random_histories(postgres_url: str) -> None:
     bounds = settings(max_examples=20, stateful_step_count=50, deadline=None, derandomize=True, database=None)
-    run_state_machine_as_test(lambda: Histories(used_again, "histories"), settings=bounds)
+    run_state_machine_as_test(lambda: Histories(postgres_url, "histories"), settings=bounds)
