@@ -55,6 +55,30 @@ def stay_in_a_transaction(app: App) -> None:
         connection.execute("select pg_sleep(30)")
 
 
+@pytest.mark.fault(5, "a neighbour idle in transaction with the lock of a job that is due")
+def test_a_job_that_cannot_be_claimed_keeps_no_other_from_it(
+    postgres_url: str, instance: str, neighbour: Neighbour
+) -> None:
+    with App(postgres_url, name=instance, heartbeat=0.2) as app:
+
+        @app.queue("mail").job
+        def send(i: int) -> int:
+            return i
+
+        @app.queue("post").job
+        def post(i: int) -> int:
+            return i
+
+        first = send.enqueue(i=1)
+        keep(neighbour, instance, "job", f"id = {first.id}")
+        with app.worker():
+            for round_ in range(3):
+                assert [job.unwrap(20) for job in (send.enqueue(i=2), post.enqueue(i=3))] == [2, 3], round_
+            assert first.refresh().state == "initial"
+            neighbour.rollback()
+            assert first.unwrap(20) == 1
+
+
 @pytest.mark.fault(5, "a neighbour idle in transaction with the lock of a job that ends")
 def test_an_end_that_cannot_be_stored_keeps_no_other_from_it(
     postgres_url: str, instance: str, neighbour: Neighbour

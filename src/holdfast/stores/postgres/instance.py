@@ -224,8 +224,8 @@ class PostgresInstance(SqlStore):
         if key not in self._filled:
             table = self.table_named(queue) if queue else ""
             literals = {f"{name}_text": "'" + queryfile.quoted(f"{self.instance}__{name}") + "'" for name in NAMED}
-            literals["asked"] = " and ".join(STATEMENTS[part] for part in asked.split())
-            self._filled[key] = queryfile.fill(STATEMENTS[name], self.instance, table, literals)
+            text = STATEMENTS[name].replace("{asked}", " and ".join(STATEMENTS[part] for part in asked.split()))
+            self._filled[key] = queryfile.fill(text, self.instance, table, literals)
         return self._filled[key]
 
     def rows(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> list[dict[str, Any]]:

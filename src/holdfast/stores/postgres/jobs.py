@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 from msgspec import Struct, structs
 
-from holdfast.clock import Clock
+from holdfast.clock import Clock, monotonic
 from holdfast.errors import Unavailable
 from holdfast.stores.breaking import sooner
 from holdfast.stores.claiming import Look
@@ -24,6 +24,7 @@ from holdfast.stores.running import Expected
 PROMOTED = 1000  # most jobs whose time has come that one turn puts in line
 MOST_EXPECTED = 100  # ends of lone tasks
 MANY = 20  # tasks that end in one turn
+CAREFUL_FOR = 5.0  # seconds after a lock could not be had
 
 
 class PostgresStore(PostgresAdding):
@@ -34,6 +35,7 @@ class PostgresStore(PostgresAdding):
 
     def __init__(self, conninfo: str, instance: str, clock: Clock, patience: float | None = 5) -> None:
         super().__init__(conninfo, instance, clock, patience)
+        self._careful_until = 0.0  # claims pass over jobs that somebody else has locked
         self._at_once = False  # this turn is made in two round trips
         self._to_begin = False  # the next statements begin the transaction
         self._along: Turn | None = None  # goes along with the next run that is written
@@ -165,9 +167,12 @@ class PostgresStore(PostgresAdding):
         try:
             return self._exchange(turn)
         except Unavailable as error:
-            locked = [want.queue for want in turn.wants if self.queue_row(want.queue).throttled]
-            if self.connection.depth or self.patience is not None or not (locked and error.locked):
+            if self.connection.depth or self.patience is not None or not error.locked:
                 raise  # inside a transaction, which has failed, it is for whoever began that
+            self._careful_until = monotonic() + CAREFUL_FOR
+            locked = [want.queue for want in turn.wants if self.queue_row(want.queue).throttled]
+            if not locked and (turn.done or turn.reports or not turn.wants):
+                raise  # it may be one of these
         wants = [want for want in turn.wants if want.queue not in locked]
         return structs.replace(self._exchange(structs.replace(turn, wants=wants)), locked=locked)
 
@@ -348,6 +353,8 @@ class PostgresStore(PostgresAdding):
                 wire.send(self.text("tell"), {"channel": self.channel, "queue": queue})
         promoted = wire.send(self.text("promote"), {"now": now, "limit": PROMOTED}) if turn.promote else None
         begun = self._begun(wants, common)
+        if monotonic() < self._careful_until:
+            asked += " unlocked"
         claims = [
             (
                 want,

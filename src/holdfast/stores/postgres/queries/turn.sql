@@ -31,6 +31,10 @@ job_type = any(:types::text[]);
 -- Goes into claim beside them: only what stands behind a place. Differs from SQLite, where nothing dead is in the way.
 (major, minor, id) > (:major::float8, :minor::float8, :last::bigint);
 
+-- name: unlocked
+-- Goes into claim beside them: only what nobody else has locked. Differs from SQLite, where who writes has locked everything.
+exists (select from {queue_table} j where j.id = {ready}.id for no key update skip locked);
+
 -- name: claim
 -- The first jobs in claim order that this worker can run enter running. Whoever deletes the ready row owns the job; the row is
 -- looked at again: a hint that was wrong is gone and starts nothing. A task that somebody holds is put apart; then a row without id tells of it.
