@@ -84,6 +84,12 @@ SEEN_IN = {  # where it would be searched for long, or in vain
 }
 
 
+def check_noticed(mutation: str, fault: tuple[int, Exception] | None) -> None:
+    """By what holds no more, and not because the mutation itself does not work."""
+    assert fault is not None, f"Nobody noticed that {mutation}."
+    assert not isinstance(fault[1], TypeError | AttributeError | NameError), repr(fault[1])
+
+
 def once(schedule: Schedule) -> Schedule:
     return structs.replace(schedule, misfire="once")
 
@@ -120,6 +126,10 @@ MUTATIONS = {
     "what has expired is not looked for": replaced(jobs.SqliteStore, "shut", lambda self: 0),
     "leases do not end": statement("end_leases", "where ", "where false and "),
     "a run is archived before all its jobs have ended": replaced(RunArchive, "has_living", lambda self, row: False),
+    "a wish to end a job that its worker does not obey is forgotten": replaced(
+        jobs.SqliteStore, "end_old_aborts", lambda self, seconds: 0
+    ),
+    "a job that was to be ended is tried again": replaced(Changing, "_heed_aborts", lambda self, reports: reports),
     "a claim leaves no lease": statement("add_lease", "(?1, ?2, ?3, ?4, ?5, ?6)", "(?1, ?2, ?3, ?4, ?5, '[]')"),
     "what waits for an answer does not count against the limit": statement(
         "usage", "from {lease}", "from {lease} where worker is not null"
@@ -132,7 +142,7 @@ MUTATIONS = {
     ),
     "a task's end does not advance its run": replaced(Running, "_advance", lambda *_: None),
     "what nobody would find is not looked for": replaced(sweeper.Sweeper, "restore", lambda self: None),
-    "the jobs of lost workers stay theirs": replaced(jobs.SqliteStore, "lose", lambda self, worker: 0),
+    "the jobs of lost workers stay theirs": replaced(jobs.SqliteStore, "lose", lambda self, worker, beat: 0),
     "deadlines of what nobody holds pass unnoticed": replaced(jobs.SqliteStore, "end_overdue", lambda self: None),
     "a task that is held is started": statement("held_tasks", "h.level = 'pick'", "h.level = 'none'"),
     "what is released is not brought forward": replaced(
@@ -170,7 +180,7 @@ MUTATIONS = {
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_the_simulation_notices_that(mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTATIONS[mutation](monkeypatch)
-    assert first_fault(seeds_for(mutation)) is not None, f"Nobody noticed that {mutation}."
+    check_noticed(mutation, first_fault(seeds_for(mutation)))
 
 
 MUTATIONS_ON_POSTGRES = {
@@ -204,4 +214,4 @@ def test_the_simulation_on_postgres_notices_that(
     mutation: str, monkeypatch: pytest.MonkeyPatch, on_postgres: PostgresStage
 ) -> None:
     MUTATIONS_ON_POSTGRES[mutation](monkeypatch)
-    assert first_fault(seeds_for(mutation), on_postgres) is not None, f"Nobody noticed that {mutation}."
+    check_noticed(mutation, first_fault(seeds_for(mutation), on_postgres))

@@ -20,6 +20,7 @@ from holdfast.jobs.holds import Hold, Level
 from holdfast.jobs.job import Answer, JobError, Outcome, Situation
 from holdfast.jobs.outcome import WAIT, Failed, Retry, Snooze
 from holdfast.jobs.retry import Fixed, encode
+from holdfast.jobs.states import ABORT_PATIENCE
 from holdfast.jobs.throttlers import encode as encode_throttler
 from holdfast.jobs.throttlers import per_key
 from holdfast.stores.contract import (
@@ -280,6 +281,7 @@ class VirtualWorker:
         self.world.look_at_schedules(self)
         if self.steps % 2:  # each sees the others often enough, and they do not all look at the same moment
             self.sweeper.sweep()
+            self.world.check_wishes()
 
     def do_what_there_is(self) -> bool:
         """Take everything, and let all of it succeed; the next turn tells. Whether there was something."""
@@ -309,6 +311,7 @@ class World(Schedules, Breakers, Publications):
         self.answered: set[int] = set()
         self.owners: dict[int, tuple[VirtualWorker, int, Claimed]] = {}
         self.paused: set[str] = set()
+        self.to_end: set[int] = set()  # what somebody wanted to end
         self.start(0.0, 0.0)
         self.start(0.9, 0.0)
 
@@ -368,7 +371,8 @@ class World(Schedules, Breakers, Publications):
     def abort(self, a: float, b: float) -> None:
         living = [row["id"] for row in self.sql("select id from {job} where state <> 'final' order by id")]
         if living:
-            self.attempt_to(lambda: self.store.abort(living[int(a * len(living))], "ann"))
+            job_id = living[int(a * len(living))]
+            self.attempt_to(lambda: self.to_end.add(self.store.abort(job_id, "ann").id))
 
     def retry(self, a: float, b: float) -> None:
         def again(job_id: int) -> None:
@@ -631,6 +635,8 @@ class World(Schedules, Breakers, Publications):
         expires = row["expires_time"]
         if expires is not None and expires <= self.store.time(now):
             raise Broken(f"W1: job {call.id} starts after it has expired")
+        if call.id in self.to_end:
+            raise Broken(f"J10: job {call.id} starts although somebody wanted to end it")
         if call.queue in self.paused:
             raise Broken(f"Q2: job {call.id} starts although its queue is paused")
         if call.job_type not in worker.types:
@@ -645,6 +651,12 @@ class World(Schedules, Breakers, Publications):
             other, known_as, had = before
             if had in other.hand and known_as in self.living():
                 raise Broken(f"I2: job {call.id} starts for {worker} while {other} has it")
+
+    def check_wishes(self) -> None:
+        """After a sweep nobody waits longer for the end of a job than its worker may take for it."""
+        before = self.store.time(self.clock.now() - timedelta(seconds=ABORT_PATIENCE))
+        for row in self.sql("select job from {abort} where request_time <= :before", before=before):
+            raise Broken(f"J10: job {row['job']} was to be ended, and is not")
 
     def stale_rows(self, turn: Turn) -> dict[int, dict[str, Any]]:
         """The rows of jobs about which a turn tells something although they have gone on to another attempt."""
