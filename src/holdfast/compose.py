@@ -1,9 +1,8 @@
 """Declaring workflows, submitting them, and their runs as values that can be asked again."""
 
 import inspect
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
@@ -23,6 +22,7 @@ from holdfast.jobs.placement import PREFER_FOR, check_labels
 from holdfast.jobs.states import TASK_STATE
 from holdfast.on_demand import apart, explain_step
 from holdfast.stores.contract import RunRow, RunStep, Store, Submission
+from holdfast.worker.handler import current_job
 from holdfast.workflows import definition as definitions
 from holdfast.workflows import functions
 from holdfast.workflows import partition as partitions
@@ -32,6 +32,8 @@ from holdfast.workflows.states import STEP_STATES, WORKFLOW_STATES, StepState, T
 from holdfast.workflows.task import Published, Task, TaskContext
 
 LOT = 500  # items stored at a time
+GLANCE, STILL = 0.001, 0.03  # seconds between two looks of a maker of items for room, and without any that ended
+LONGEST = 1.0  # seconds that a maker goes on
 WHILE_HELD = 60.0  # seconds after which a submission that is held is tried again
 
 
@@ -300,45 +302,49 @@ class Items:
         ] = {}  # iterators to go on with, and how far they are
 
     def make(self, context: TaskContext) -> int:
-        """As many tasks as may be undone; how many were made. The rest is another job's, when there is room."""
-        making = self._making(context)
-        asked = next(making)
-        while not isinstance(asked, int):
-            asked = making.send(asked())
-        return asked
-
-    async def make_on_loop(self, context: TaskContext) -> int:
-        """The same; what may block, the user's code and the database, is called beside the event loop."""
-        making = self._making(context)
-        asked = next(making)
-        while not isinstance(asked, int):
-            asked = making.send(await apart(asked))
-        return asked
-
-    def _making(self, context: TaskContext) -> Generator[Callable[[], Any] | int, Any, None]:
-        """Asks for calls, of the user's code for items and of the store to keep them; how many were made at its end."""
-        place, produced, room = (context.run, context.step), context.produced, context.room
+        """As many tasks as may be undone, and more while others end; how many were made. The rest is another job's."""
+        place, produced, room, made = (context.run, context.step), context.produced, context.room, 0
         iterator, at = self._open.pop(place, (None, -1))
         if iterator is None or at != produced:
-            iterator = yield partial(self._begun, context)
-        made = 0
-        while room > 0:
-            lot = yield partial(taken, iterator, min(LOT, room))
+            iterator = self._begun(context)
+        until = monotonic() + LONGEST
+        while room > 0 and not current_job().cancelled:
+            lot = list(islice(iterator, min(LOT, room)))
             last = len(lot) < min(LOT, room)
-            items, cursor = functions.pairs(lot, context.step) if self._resumes else (lot, None)
-            written = [as_json(item, f"item {at} of step `{context.step}`") for at, item in enumerate(items, produced)]
-            payloads.dump(cursor, what="the cursor")
-            left = yield partial(self._app.store.add_items, context.run, context.step, produced, written, cursor, last)
-            if left is None:
-                break  # somebody else has made them
-            produced, made, room = produced + len(lot), made + len(lot), left
-            if last:
-                break
-        else:
-            self._open[place] = iterator, produced
-            while len(self._open) > MOST_OPEN:
-                self._open.pop(next(iter(self._open)))
-        yield made
+            left = self._add(context, produced, lot, last)
+            produced, made = produced + len(lot), made + len(lot)
+            if left is None or last:
+                return made  # somebody else has made them, or that is all
+            room = left if left >= context.enough else self._room_soon(context, produced, until)
+        self._open[place] = iterator, produced
+        while len(self._open) > MOST_OPEN:
+            self._open.pop(next(iter(self._open)))
+        return made
+
+    async def make_on_loop(self, context: TaskContext) -> int:
+        """The same; the user's code and the database may block, and are asked beside the event loop."""
+        return await apart(self.make, context)
+
+    def _add(self, context: TaskContext, produced: int, lot: list[Any], last: bool) -> int | None:
+        """Room for more; None if these are not waited for any more."""
+        items, cursor = functions.pairs(lot, context.step) if self._resumes else (lot, None)
+        written = [as_json(item, f"item {at} of step `{context.step}`") for at, item in enumerate(items, produced)]
+        payloads.dump(cursor, what="the cursor")
+        return self._app.store.add_items(context.run, context.step, produced, written, cursor, last)
+
+    def _room_soon(self, context: TaskContext, produced: int, until: float) -> int:
+        """Room that is worth another lot, once enough tasks have ended. 0 if it is left to the next maker: these tasks take
+        their time, or we have made others wait long enough.
+        """
+        undone, ended_at = context.most_undone, monotonic()
+        while context.most_undone - undone < context.enough:
+            sleep(GLANCE)
+            seen, now = self._app.store.undone_tasks(context.run, context.step), monotonic()
+            if seen < undone:
+                undone, ended_at = seen, now
+            elif now > ended_at + STILL or now > until:
+                return 0
+        return context.most_undone - undone
 
     def _begun(self, context: TaskContext) -> Iterator[Any]:
         """From the cursor on; or from the start, past what was made before."""
@@ -351,10 +357,6 @@ class Items:
 
 
 MOST_OPEN = 100
-
-
-def taken(iterator: Iterator[Any], most: int) -> list[Any]:
-    return list(islice(iterator, most))
 
 
 def as_json(item: Any, what: str) -> msgspec.Raw:

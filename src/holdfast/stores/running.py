@@ -428,6 +428,11 @@ class Running(Runs):
                 )
         return None
 
+    def undone_tasks(self, run: int, step: str) -> int:
+        """Of a step; 0 if it is gone."""
+        with self.work(write=False):
+            return sum(found.counts.undone for found in self._steps_named(run, [step]).values())
+
     def _item_jobs(self, head: "RunHead", step: str, produced: int, items: Sequence[Any]) -> list[NewJob]:
         return [
             self._task_job(head, step, task_name(Items(), step, index), {"index": index, "item": item})

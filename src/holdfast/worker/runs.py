@@ -20,8 +20,9 @@ encode = msgspec.json.Encoder().encode
 class RunMemory:
     """Turns the short payload of a task's job into everything its function may ask for."""
 
-    def __init__(self, read: Callable[[int, str, int | None], StepOfRun]) -> None:
+    def __init__(self, read: Callable[[int, str, int | None], StepOfRun], alone: bool = False) -> None:
         self._read = read
+        self._alone = alone  # one job at a time: who makes items keeps others from running them
         self._known: OrderedDict[tuple[int, str, int], StepOfRun] = OrderedDict()
 
     def learn(self, told: Mapping[tuple[int, str, int], StepOfRun]) -> None:
@@ -37,11 +38,14 @@ class RunMemory:
         name, task = call.job_type.partition(".")[2], (call.job_key or "").rpartition(":")[2]
         if told.get("items"):
             step = self._read(call.run, name, None)  # as it is now: it goes on where the one before it stopped
+            most = step.declared.most_undone
             context = structs.replace(
                 context_of(call.run, step),
                 makes_items=True,
                 produced=step.step.counts.created,
-                room=step.declared.most_undone - step.step.counts.undone,
+                room=most - step.step.counts.undone,
+                most_undone=most,
+                enough=0 if self._alone else (most + 1) // 2,
                 cursor=None if step.step.cursor is None else msgspec.json.decode(step.step.cursor),
             )
         else:

@@ -94,7 +94,7 @@ class Worker:
         )
         self.runners: tuple[Runner, ...] = (self.loop, self.threads, self.processes)
         self.pumps: list[Pump] = []
-        self.run_memory = RunMemory(lambda *asked: self.store.step_of_run(*asked))
+        self.run_memory = RunMemory(lambda *asked: self.store.step_of_run(*asked), settings.concurrency == 1)
         self._timeouts: dict[float | None, float | None] = {}  # one number for all jobs with the same
         self._woken = threading.Event()
         self._stopping = threading.Event()

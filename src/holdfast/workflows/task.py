@@ -28,6 +28,8 @@ class TaskContext(Struct, frozen=True, kw_only=True):
     makes_items: bool = False  # it is the one that makes the step's tasks
     produced: int = 0
     room: int = 0
+    most_undone: int = 0
+    enough: int = 0  # room for which a maker waits a moment; 0: it does not wait, for nobody runs tasks beside it
     cursor: Any = None
 
 

@@ -19,7 +19,7 @@ from holdfast.stores.postgres.adding import PostgresAdding
 from holdfast.stores.postgres.floors import Line, Place
 from holdfast.stores.postgres.literals import literal, types_literal, words_literal
 from holdfast.stores.postgres.wire import Answer, Reply, Wire
-from holdfast.stores.running import Expected
+from holdfast.stores.running import Expected, Outdated
 
 PROMOTED = 1000  # most jobs whose time has come that one turn puts in line
 MOST_EXPECTED = 100  # ends of lone tasks
@@ -97,7 +97,7 @@ class PostgresStore(PostgresAdding):
         """In two round trips, if nothing else is to be done: the first begins the transaction, the second ends it."""
         if not (turn.notes or self.adaptive or self.connection.depth):
             # The key of a new task is taken, or the run was touched by somebody else: that wants a second look.
-            with suppress(psycopg.errors.DivisionByZero, Mistaken):
+            with suppress(psycopg.errors.UniqueViolation, psycopg.errors.DivisionByZero, Mistaken):
                 return self._exchange_at_once(turn, tasks)
         return super().exchange_with_tasks(turn, tasks)
 
@@ -242,10 +242,14 @@ class PostgresStore(PostgresAdding):
     def insert_and_look(
         self, jobs: Sequence[NewJob], looks: Sequence[tuple[str, Mapping[str, Any]]]
     ) -> tuple[list[list[dict[str, Any]]], Sequence[NewJob]]:
-        """In one round trip."""
+        """In one round trip. Whoever has a transaction already cannot begin it again, if a key is taken."""
         if not jobs:
             return self.rows_of(looks), ()
-        added, *found = self._asked([self._adding_alike(jobs, False), *((name, params, "") for name, params in looks)])
+        adding = self._adding_all_alike(jobs, False) if self.connection.depth == 1 else self._adding_alike(jobs)
+        try:
+            added, *found = self._asked([adding, *((name, params, "") for name, params in looks)])
+        except psycopg.errors.UniqueViolation as error:
+            raise Outdated from error
         self.announce_new([jobs[0].queue])
         stored = {row["job_key"] for row in added}
         return found, [new for new in jobs if new.job_key not in stored]
@@ -257,7 +261,7 @@ class PostgresStore(PostgresAdding):
         asked = [("put_step", {**step, "run": run["id"]}, "") for step in steps]
         along, self._along = self._along, None
         whole = along is not None and not self.writes_more
-        asked += [("put_run", run, ""), *(self._adding_alike(alike, whole) for alike in groups)]
+        asked += [("put_run", run, ""), *(self._adding_all_alike(alike, True) if whole else self._adding_alike(alike) for alike in groups)]
         found = self._asked(asked, along)[len(asked) - len(groups) :]
         return [
             job_id

@@ -62,7 +62,7 @@ join {key} k on k.job_type = p.job_type and k.job_key = p.job_key;
 
 -- name: add_alike
 -- Jobs that differ by key and payload only: one round trip where keys, COPY and a look at the queue would be seven. A job whose key is
--- taken is left out; if :all are to be stored, that is an error. The keys are kept here, and not once more by the trigger.
+-- taken is left out. The keys are kept here, and not once more by the trigger. `is true`: a hashed look-up, and no join.
 with asked as materialized (
   select nextval({job_id_text}) as id, job_key, payload from unnest(:keys::text[], :payloads::text[]) a (job_key, payload)
   where (select throttler is null and (coalesce(set_limit, declared_limit) < 1 or :throttle_factor::float8 <= coalesce(set_limit, declared_limit))
@@ -72,7 +72,30 @@ with asked as materialized (
   insert into {queue_table} (id, queue, job_type, job_key, create_time, run, priority, throttle_factor, timeout, retries, timeout_named,
     retries_named, payload, scheduled_run_time, update_time)
   select id, :queue, :job_type, job_key, t.now, :run, :priority, :throttle_factor, :timeout, :retries, :timeout_named, :retries_named, payload, t.now, t.now
-  from asked, (select coalesce(:now::timestamptz, statement_timestamp()) as now) t where id = any(array(select id from taken))
+  from asked, (select coalesce(:now::timestamptz, statement_timestamp()) as now) t where (id in (select id from taken)) is true
+  returning id, job_key, create_time),
+ line as (
+  insert into {ready} (queue, major, minor, id, job_type, throttle_factor, ready_time)
+  select :queue, case q.claim_order when 'priority' then :priority::float8 else extract(epoch from new.create_time)::float8 end,
+    case q.claim_order when 'priority' then extract(epoch from new.create_time)::float8 else :priority::float8 end, new.id, :job_type,
+    :throttle_factor, new.create_time
+  from new, {queue} q where q.name = :queue)
+(select id, job_key from new order by id)
+union all select null, null where set_config('holdfast.keys', '', true) is null;
+
+-- name: add_all_alike
+-- The same where the keys are likely to be free: a key that is taken is an error. To insert keys that may be taken costs twice as much.
+-- None are stored where the queue needs a second look; if :all are to be, that is an error too.
+with asked as materialized (
+  select nextval({job_id_text}) as id, job_key, payload from unnest(:keys::text[], :payloads::text[]) a (job_key, payload)
+  where (select throttler is null and (coalesce(set_limit, declared_limit) < 1 or :throttle_factor::float8 <= coalesce(set_limit, declared_limit))
+    from {queue} where name = :queue) and (select set_config('holdfast.keys', 'kept', true)) = 'kept'),
+ taken as (insert into {key} (job_type, job_key, id) select :job_type, job_key, id from asked),
+ new as (
+  insert into {queue_table} (id, queue, job_type, job_key, create_time, run, priority, throttle_factor, timeout, retries, timeout_named,
+    retries_named, payload, scheduled_run_time, update_time)
+  select id, :queue, :job_type, job_key, t.now, :run, :priority, :throttle_factor, :timeout, :retries, :timeout_named, :retries_named, payload, t.now, t.now
+  from asked, (select coalesce(:now::timestamptz, statement_timestamp()) as now) t
   returning id, job_key, create_time),
  line as (
   insert into {ready} (queue, major, minor, id, job_type, throttle_factor, ready_time)
