@@ -61,6 +61,7 @@ class VirtualWorker:
         turn = Turn(self.id, 0, done, reports, ended, wants, asks.types, promote, late=asks.late)
         answer: TurnAnswer = self._store.exchange(turn)
         self._done, self._reports = [], []
+        self._rotation.learn(wants, [call.queue for call in answer.claimed])
         for lease in ended:
             del self._leases[lease]
         self.spend(turn_time := self._now())
@@ -75,7 +76,7 @@ class VirtualWorker:
             return []
         self._rotation.call()
         queues, _ = self._rotation.next(self.room, lambda names: [name for name in names if name in hungry])
-        return shares(queues, self.room, self.room) if queues else []
+        return shares(queues, self._rotation.rich, self.room, self.room) if queues else []
 
     def _now(self) -> int:
         return microseconds(self._clock.now())

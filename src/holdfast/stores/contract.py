@@ -213,6 +213,7 @@ class TurnAnswer(Struct, frozen=True):
     told: "Mapping[tuple[int, str, int], StepOfRun]" = {}  # by run, step and publication: for tasks that were made
     look_in: float | None = None  # seconds until there may be jobs that this look could not see
     locked: Sequence[str] = ()  # throttled queues whose lock somebody else kept: they were not asked
+    promoted: int = 0  # jobs whose time has come
 
 
 class WorkerJoin(Struct, frozen=True):
@@ -972,7 +973,9 @@ class Store(Protocol):
         """Errors that retry handlers of these types are to judge, or the policy, as no registered code has one (R5)."""
         ...
 
-    def watch(self, wake: Callable[[News], None]) -> Watch: ...
+    def watch(self, wake: Callable[[News | str], None]) -> Watch:
+        """Calls `wake` with what it heard of; with the name of a queue, if jobs became due there and that is known."""
+        ...
 
     # The sweeper
     def lose(self, worker: int, beat: int | None = None) -> int | None: ...

@@ -8,7 +8,7 @@ import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from msgspec import structs
@@ -21,7 +21,7 @@ from holdfast.jobs.states import HandedBack, Raised
 from holdfast.stores.contract import Claimed, Done, Note, QueueRow, Report, Store, Turn, TurnAnswer, Want
 from holdfast.worker.hand import Hand, leases_of
 from holdfast.worker.resting import Rests
-from holdfast.worker.rotation import Rotation, asks_again, shares
+from holdfast.worker.rotation import Rotation, shares
 from holdfast.worker.runs import RunMemory
 from holdfast.worker.scribe import Scribe
 from holdfast.worker.settings import FAREWELL, WorkerSettings
@@ -71,16 +71,19 @@ class Pump(threading.Thread):
         self.wake = threading.Event()
         self.exchanging = False
         self._called = True  # there may be due jobs; set by any thread, cleared before a look
+        self._called_for: deque[str] = deque()  # the same in these queues
         self._rotation = Rotation()
         self._heard = False  # there may be due jobs, if it was somebody else who wrote
         self._heard_of_queues = False  # perhaps about a queue
         self._reread = True  # a queue may have been added, paused or given a limit
         self._look_again: float | None = None
+        self._look_behind: tuple[float, set[str]] | None = None  # when, and in which queues
         self._complaint = NO_COMPLAINT  # what was last said of the database, and when
         self._wrote_at = 0.0
         self._poll_at = 0.0
         self._polls = 0
         self._promote_at = 0.0
+        self._promotes = False  # in the next turn, whatever the time
         self._closing = False
         self._rows: list[QueueRow] = []
         self._rests = Rests()
@@ -98,6 +101,12 @@ class Pump(threading.Thread):
         self._called = True
         self.wake.set()
 
+    def look_in(self, queues: Iterable[str], promote: bool = False) -> None:
+        """The same, in these queues."""
+        self._promotes = self._promotes or promote
+        self._called_for.extend(queues)
+        self.wake.set()
+
     def hear(self, queues: bool) -> None:
         """Somebody wrote to the database, perhaps (`queues`) about a queue."""
         self._heard = True
@@ -107,7 +116,7 @@ class Pump(threading.Thread):
     @property
     def hungry(self) -> bool:
         """It wanted to ask for jobs and there was no room."""
-        return self._rotation.unasked > 0
+        return bool(self._rotation.unasked)
 
     def close(self) -> None:
         self._closing = True
@@ -147,7 +156,8 @@ class Pump(threading.Thread):
 
     def _is_more(self) -> bool:
         """There may be something to tell or to ask already, after a turn. For what comes later we are woken."""
-        return bool(self._called or self._heard or self._rotation.unasked or self.hand.has_finished)
+        called = self._called or self._called_for or self._heard
+        return bool(called or self._rotation.unasked or self.hand.has_finished)
 
     def _recover(self) -> None:
         try:
@@ -166,7 +176,7 @@ class Pump(threading.Thread):
         if not (done or reports or ended or wants):
             self.hand.measure(self.index, 0, monotonic())  # nothing has ended here, perhaps for a while
             return False
-        promote = self.index == 0 and (worker.clock.movable or monotonic() >= self._promote_at)
+        promote = self.index == 0 and (worker.clock.movable or self._promotes or monotonic() >= self._promote_at)
         asks = worker.asks
         turn = Turn(
             worker.id, self.index, done, reports, ended, wants, asks.types, promote, self._notes, late=asks.late
@@ -204,9 +214,10 @@ class Pump(threading.Thread):
         self._pending[2].extend(ended)
         if self.worker.scribe.busy:
             self._notes += self.worker.scribe.take(done, reports)
-        if self.hand.throttled and ended:
-            self._called = True  # an end makes room under a limit
-            self._rests.end(None if reports else {item.call.queue for item in done})
+        if self.hand.throttled and ended:  # that makes room under a limit
+            queues = None if reports else {item.call.queue for item in done}
+            self._called_for.extend(row.name for row in self._rows if row.throttled or queues is None or row.name in queues)
+            self._rests.end(queues)
 
     def _queues_of_tasks(self) -> list[str]:
         """Queues of tasks that end in this turn: what follows from them is made in it, and can be claimed there."""
@@ -216,11 +227,12 @@ class Pump(threading.Thread):
         """What to ask for: nothing while it takes no jobs, or when every queue was asked since somebody called."""
         self._take_calls(monotonic())
         following = self._queues_of_tasks()
-        if not self.worker.takes_jobs or not (self._rotation.unasked or following):
+        known = self._rotation.queues
+        if not self.worker.takes_jobs or not (self._rotation.unasked or following or not known):
             return [], 0
         room = self.hand.reserve(BATCH, self._ending() if self.hand.throttled or following else 0)
         try:
-            if room and (self._reread or not self._rotation.queues):
+            if room and (self._reread or not known):
                 self._read_queues()
         except BaseException:
             self.hand.answered(room)
@@ -229,7 +241,7 @@ class Pump(threading.Thread):
         if not (queues and self.worker.takes_jobs):  # who tells that it has left off looks whether anything is asked
             self.hand.answered(room)
             return [], 0
-        return shares(queues, room, self.hand.free(room) + self._ending()), room
+        return shares(queues, self._rotation.rich, room, self.hand.free(room) + self._ending()), room
 
     def _next_queues(self, room: int, following: Sequence[str]) -> list[str]:
         """Those that were not asked since somebody called, but for full ones that rest; they are looked at after it.
@@ -251,13 +263,26 @@ class Pump(threading.Thread):
             self._called = True
             self._polls += 1
             self._reread = self._reread or self._polls % REREAD_EVERY == 0
+        if self.index == 0 and now >= self._promote_at:
+            self._called = True
         if self._look_again is not None and now >= self._look_again:
             self._called, self._look_again = True, None
+        if self._look_behind is not None and now >= self._look_behind[0]:
+            self._called_for.extend(self._look_behind[1])
+            self._look_behind = None
         if self._rests.is_time(now):
             self._called = True
         if self._called:
             self._called = False
             self._rotation.call()
+        while self._called_for:
+            queue = self._called_for.popleft()
+            self._rotation.call([queue])
+            self._reread = self._reread or self._is_new(queue)
+
+    def _is_new(self, queue: str) -> bool:
+        wanted = self.worker.settings.queues
+        return queue not in self._rotation.queues and (not wanted or queue in wanted)
 
     def _hears_later(self, now: float) -> bool:
         """Where our own writes are heard as well, it is asked after the next one who else wrote: that is cheaper."""
@@ -315,6 +340,7 @@ class Pump(threading.Thread):
         ended = len(turn.done) + sum(not isinstance(report.happening, HandedBack) for report in turn.reports)
         self.hand.measure(self.index, ended, now)
         if turn.promote:
+            self._promotes, self._called = False, self._called or answer.promoted > 0
             self._promote_at = now + min(worker.settings.poll, 3600.0 if answer.wake_in is None else answer.wake_in)
         if turn.wants:
             asked = [want.queue for want in turn.wants]
@@ -330,14 +356,15 @@ class Pump(threading.Thread):
             worker.pumps[0].look(promote=True)
 
     def _plan_next_look(self, turn: Turn, claimed: Sequence[Claimed], now: float) -> None:
-        if asks_again(turn.wants, [call.queue for call in claimed]):
-            self._called = True
+        more = self._rotation.learn(turn.wants, [call.queue for call in claimed])
+        if more:
+            self._rotation.call(more)
             if len(claimed) > 1:
                 for pump in self.worker.pumps:
                     if pump is not self:
-                        pump.look()
+                        pump.look_in(more)
         elif claimed and self.index == 0:
-            self._look_again = now + LINGER
+            self._look_behind = now + LINGER, {call.queue for call in claimed}
 
     def _tell_of_room(self, called: bool) -> None:
         """What ended, or was reserved in vain, made room, perhaps after another pump had looked for it."""
@@ -354,7 +381,8 @@ class Pump(threading.Thread):
         heeds = self._heard and self.store.hears_itself and not self._all_rest(now)
         heed_at = self._wrote_at + ECHO if heeds else None
         tried_at = self._aside_at if self._aside else None
-        for planned in (self._look_again, self._rests.next_look(), heed_at, tried_at):
+        behind_at = self._look_behind[0] if self._look_behind else None
+        for planned in (self._look_again, behind_at, self._rests.next_look(), heed_at, tried_at):
             if planned is not None:
                 until.append(planned)
         if self.index == 0 and not self.hungry:

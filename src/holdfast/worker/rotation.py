@@ -1,7 +1,11 @@
-"""Which queues are asked for jobs, and for how many: one after the other, so that none waits behind another for ever."""
+"""Which queues are asked for jobs, and for how many: one after the other, so that none waits behind another for ever.
+
+To ask a queue that has nothing costs nearly as much as one that has, and an app may have many of which few are busy. So a queue that
+gave less than it was asked for is asked again only when somebody calls, and half of the room is for those that gave all of it.
+"""
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from holdfast.stores.contract import Want
 
@@ -11,34 +15,49 @@ class Rotation:
 
     def __init__(self) -> None:
         self.queues: deque[str] = deque()
-        self.unasked = 0  # of them, since somebody called
+        self.unasked: set[str] = set()  # of them, since somebody called
+        self.rich: set[str] = set()  # gave all they were asked for, the last time
 
     def know(self, names: Sequence[str]) -> None:
         """There are other queues, or the same: all are asked."""
         if set(names) != set(self.queues):
             self.queues = deque(names)
-        self.unasked = len(self.queues)
+            self.rich &= set(names)
+        self.call()
 
-    def call(self) -> None:
-        """Every queue may have something."""
-        self.unasked = max(1, len(self.queues))
+    def call(self, queues: Iterable[str] | None = None) -> None:
+        """These, or (None) all, may have something."""
+        self.unasked |= set(self.queues) if queues is None else set(queues).intersection(self.queues)
 
     def next(self, room: int, awake_of: Callable[[Sequence[str]], list[str]]) -> tuple[list[str], set[str]]:
         """As many of those not yet asked as there is room for, and those that were passed over because they rest."""
-        unasked = list(self.queues)[: self.unasked]
+        unasked = [queue for queue in self.queues if queue in self.unasked]
         awake = awake_of(unasked)[:room]
-        passed = len(unasked) if len(awake) < room else unasked.index(awake[-1]) + 1
-        self.queues.rotate(-passed)
-        self.unasked = max(0, self.unasked - passed) if unasked else 0
-        return awake, set(unasked[:passed]) - set(awake)
+        passed = unasked if len(awake) < room else unasked[: unasked.index(awake[-1]) + 1]
+        if passed:
+            self.queues.rotate(-self.queues.index(passed[-1]) - 1)
+        self.unasked.difference_update(passed)
+        return awake, set(passed) - set(awake)
+
+    def learn(self, wants: Sequence[Want], claimed: Iterable[str]) -> list[str]:
+        """Where there may be more; `claimed` are the queues of what was got."""
+        counts = Counter(claimed)
+        found = [want.queue for want in wants if counts[want.queue] >= want.room]
+        self.rich = (self.rich - {want.queue for want in wants}) | set(found)
+        return found
 
 
-def shares(queues: Sequence[str], room: int, free: int) -> list[Want]:
-    """Every queue is asked for the same; `free` jobs could begin at once."""
-    return [Want(queue, room // len(queues), max(0, free // len(queues))) for queue in queues]
+def shares(queues: Sequence[str], rich: Collection[str], room: int, free: int) -> list[Want]:
+    """Every queue is asked for the same, but half of the room is for the rich ones; `free` jobs could begin at once."""
+    many = [queue in rich for queue in queues]
+    rooms, slots = parts(room, many), parts(free, many)
+    return [Want(*want) for want in zip(queues, rooms, slots, strict=True)]
 
 
-def asks_again(wants: Sequence[Want], claimed: Iterable[str]) -> bool:
-    """Whether there may be more where that came from; `claimed` are the queues of what was got."""
-    counts = Counter(claimed)
-    return any(counts[want.queue] >= want.room for want in wants)
+def parts(whole: int, many: Sequence[bool]) -> list[int]:
+    """A part for each, at least 1 if there are so many; those who get `many` share what is left by the others."""
+    favoured = sum(many)
+    if favoured in (0, len(many)):
+        return [max(0, whole // len(many))] * len(many)
+    few = min(whole // len(many), max(1, whole // (2 * len(many))))
+    return [(whole - few * (len(many) - favoured)) // favoured if each else few for each in many]

@@ -375,8 +375,11 @@ class Worker:
         self.pulse.wake.set()
         self.scheduler.hear()
 
-    def _on_news(self, news: News) -> None:
+    def _on_news(self, news: News | str) -> None:
         """The database was written to, perhaps by ourselves."""
+        if isinstance(news, str):
+            self.pumps[0].look_in([news], promote=True)
+            return
         self.pumps[0].hear(queues=news in (News.ANYTHING, News.QUEUES))
         if news in (News.ANYTHING, News.ABORT):
             self.pulse.wake.set()

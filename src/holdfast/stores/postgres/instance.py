@@ -281,8 +281,8 @@ class PostgresInstance(SqlStore):
     def tell(self, news: News) -> None:
         self.run("tell", {"channel": self.channel, "queue": "!" + news.value})
 
-    def watch(self, wake: Callable[[News], None]) -> Watch:
-        return ChannelWatch(self.conninfo, self.channel, lambda told: wake(NEWS.get(told, News.JOBS)))
+    def watch(self, wake: Callable[[News | str], None]) -> Watch:
+        return ChannelWatch(self.conninfo, self.channel, lambda told: wake(NEWS.get(told, told)))
 
     def hush(self) -> None:
         """Here a watch has a session of its own, which always listens."""

@@ -331,8 +331,9 @@ class PostgresStore(PostgresAdding):
         look_in = self._learn_floors(sent) if self.floors.pinned else None
         count = sum((reply.fetchone() or (0,))[0] for reply in sent.settled)
         stale = len(turn.done) - count + sum(change is None for change in changes)
-        count, wake_in = (sent.promoted.fetchone() or (0, None)) if sent.promoted else (0, None)
-        return TurnAnswer(claimed, stale, changes, 0.0 if count == PROMOTED else wake_in, look_in=look_in)
+        promoted, wake_in = (sent.promoted.fetchone() or (0, None)) if sent.promoted else (0, None)
+        wake_in = 0.0 if promoted == PROMOTED else wake_in
+        return TurnAnswer(claimed, stale, changes, wake_in, look_in=look_in, promoted=promoted)
 
     def _send_turn(self, wire: Wire, turn: Turn, wants: Sequence[Want], throttled: Sequence[Want] = ()) -> "Sent":
         """The statements of a turn, in the pipeline that is open."""

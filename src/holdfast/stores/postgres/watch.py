@@ -24,7 +24,7 @@ DEAF_FOR = 30.0  # seconds until it is tried again
 LONGEST_PAUSE = 1.0
 TURN = 0.5  # seconds until it is seen whether something is to be tested
 ALL_IN = 5  # looks, after which everything is looked at
-LOOKS = ("jobs", "!abort")  # what is looked at: as if it had been told
+LOOKS = ("!jobs", "!abort")  # what is looked at: as if it had been told
 
 
 class ChannelWatch:

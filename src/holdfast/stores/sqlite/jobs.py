@@ -291,7 +291,7 @@ class SqliteStore(SqlStore):
                     self.connection.database.execute("commit")
             raise
 
-    def watch(self, wake: Callable[[News], None]) -> Watch:
+    def watch(self, wake: Callable[[News | str], None]) -> Watch:
         if self.connection.in_memory:
             return MemoryWatch(self.connection.shared, wake, self.listeners)
         return FileWatch(self.connection.log_path, wake, self.connection.shared, self.listeners)
@@ -597,7 +597,7 @@ class SqliteStore(SqlStore):
             unwanted = {item.call.queue for item in turn.done} - {want.queue for want in turn.wants}
             if any(self.queue_row(queue).throttled for queue in unwanted):
                 self.announce(())  # room is made that we do not fill
-            wake_in = self._promote(stamp) if turn.promote else None
+            promoted, wake_in = self._promote(stamp) if turn.promote else (0, None)
             turn, probe_in = self.heed_breakers(turn, moment(stamp))
             claimed: list[Claimed] = []
             full: dict[str, float | None] = {}
@@ -605,7 +605,7 @@ class SqliteStore(SqlStore):
             for want in turn.wants:
                 claimed += self._claim(turn, want, types, stamp, full)
         stale += sum(change is None for change in changes)
-        return TurnAnswer(claimed, stale, changes, sooner(wake_in, probe_in), full)
+        return TurnAnswer(claimed, stale, changes, sooner(wake_in, probe_in), full, promoted=promoted)
 
     def _settle(self, done: Sequence[Done], stamp: int) -> int:
         stale, by_queue = 0, dict[str, list[Done]]()
@@ -639,12 +639,13 @@ class SqliteStore(SqlStore):
     def promote_due(self) -> None:
         """Here a turn has done so before it looks at breakers."""
 
-    def _promote(self, stamp: int) -> float | None:
+    def _promote(self, stamp: int) -> tuple[int, float | None]:
+        """How many jobs' time has come, and seconds until that of the next."""
         params = {"now": stamp, "limit": 1000}
-        self.run("promote", params)
+        promoted = self.run("promote", params)
         self.run("drop_promoted", params)
         wake = self.rows("next_wake")[0]["wake_time"]
-        return None if wake is None else max(0.0, (wake - stamp) / 1e6)
+        return promoted, None if wake is None else max(0.0, (wake - stamp) / 1e6)
 
     def _claim(
         self, turn: Turn, want: Want, types: str, stamp: int, full: dict[str, float | None] | None = None

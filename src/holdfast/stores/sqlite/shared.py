@@ -17,7 +17,7 @@ from holdfast.stores.contract import News
 class Watcher(NamedTuple):
     """Somebody who is told what was written here."""
 
-    wake: Callable[[News], None]
+    wake: Callable[[News | str], None]
     family: Any  # of a store whose listeners are told of new jobs anyway
 
 

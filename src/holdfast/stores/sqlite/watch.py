@@ -23,7 +23,7 @@ TOGETHER = 0.002  # seconds after a call in which further writes are taken toget
 class FileWatch:
     """Tells `wake` after somebody wrote to the WAL: others by what the system says, stores of this process by themselves."""
 
-    def __init__(self, log: str, wake: Callable[[News], None], shared: Shared, family: Any) -> None:
+    def __init__(self, log: str, wake: Callable[[News | str], None], shared: Shared, family: Any) -> None:
         self._log = log
         self._wake = wake
         self._stop_reader, self._stop_writer = os.pipe()
@@ -93,7 +93,7 @@ class FileWatch:
 class MemoryWatch:
     """Hears what is told on the one connection that a database in memory has: there is no file to watch."""
 
-    def __init__(self, shared: Shared, wake: Callable[[News], None], family: Any) -> None:
+    def __init__(self, shared: Shared, wake: Callable[[News | str], None], family: Any) -> None:
         self._shared, self._watcher = shared, Watcher(wake, family)
         shared.watchers.append(self._watcher)
 
