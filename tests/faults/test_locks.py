@@ -1,16 +1,18 @@
 """Locks that somebody keeps on PostgreSQL, because a process was stopped or a person forgot a transaction: nobody else stands still."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import psycopg
 import pytest
 
-from holdfast import App, Unavailable
+from holdfast import App, Unavailable, per_key
 from holdfast.clock import MovableClock, monotonic
+from holdfast.jobs import throttlers
 from holdfast.jobs.job import Situation
 from holdfast.jobs.states import Waited
-from holdfast.stores.contract import QueueDeclared, TypeRow, Want
+from holdfast.stores.contract import Claimed, Done, QueueDeclared, TypeRow, Want
 from holdfast.stores.open import open_store
 from holdfast.stores.postgres.connection import Connection
 from holdfast.stores.postgres.jobs import PostgresStore
@@ -77,6 +79,99 @@ def test_a_job_that_cannot_be_claimed_keeps_no_other_from_it(
             assert first.refresh().state == "initial"
             neighbour.rollback()
             assert first.unwrap(20) == 1
+
+
+@pytest.mark.claim("W3", "W4")
+@pytest.mark.parametrize(
+    "throttled", [{"throttle_limit": 1}, {"throttler": per_key("i", 1)}], ids=["limit", "throttler"]
+)
+@pytest.mark.fault(5, "a neighbour idle in transaction with the lock of a job that is due on a throttled queue")
+def test_a_job_that_cannot_be_claimed_keeps_no_other_of_a_throttled_queue_from_it(
+    postgres_url: str, instance: str, neighbour: Neighbour, throttled: dict[str, Any]
+) -> None:
+    with App(postgres_url, name=instance, heartbeat=0.2) as app:
+
+        @app.queue("limited", **throttled).job
+        def slot(i: int) -> int:
+            return i
+
+        first = slot.enqueue(i=1)
+        keep(neighbour, instance, "job", f"id = {first.id}")
+        with app.worker():
+            for round_ in range(3):
+                assert [job.unwrap(20) for job in (slot.enqueue(i=2), slot.enqueue(i=3))] == [2, 3], round_
+            assert first.refresh().state == "initial"
+            neighbour.rollback()
+            assert first.unwrap(20) == 1
+
+
+def limited(store: PostgresStore, *factors: float) -> list[int]:
+    return [add(store, queue="limited", throttle_factor=factor).id for factor in factors]
+
+
+def claim(worker: WorkerByHand, room: int = 20, done: Sequence[Claimed] = ()) -> list[Claimed]:
+    """From the limited queue, with free slots for all of it."""
+    ends, leases = [Done(call, 0.1, None) for call in done], [call.lease for call in done]
+    return list(worker.turn(done=ends, ended_leases=leases, wants=[Want("limited", room, room)]).claimed)
+
+
+@pytest.mark.claim("W3")
+def test_a_job_that_somebody_keeps_reserves_nothing_under_a_limit_until_it_is_let_go(
+    held_up: PostgresStore, instance: str, neighbour: Neighbour
+) -> None:
+    worker = WorkerByHand(held_up, queues=("limited",))
+    heavy, *light = limited(held_up, 3, 1, 1)
+    keep(neighbour, instance, "job", f"id = {heavy}")
+    calls = claim(worker)
+    assert [call.id for call in calls] == light
+    later = limited(held_up, 1, 1)
+    (third,) = claim(worker)
+    assert (third.id, claim(worker)) == (later[0], [])  # three of three are used
+    neighbour.rollback()
+    assert claim(worker, done=calls) == []  # what is free is reserved for it again
+    assert [call.id for call in claim(worker, done=[third])] == [heavy]
+
+
+@pytest.mark.claim("W3")
+def test_a_locked_job_of_a_throttled_queue_does_not_cost_the_queue_a_rest(
+    held_up: PostgresStore, instance: str, neighbour: Neighbour
+) -> None:
+    worker = WorkerByHand(held_up, ("send",), ("mail", "limited"))
+    kept, other = limited(held_up, 1, 1)
+    free = add(held_up).id
+    keep(neighbour, instance, "job", f"id = {kept}")
+    answer = worker.turn(wants=[Want("mail", 1), Want("limited", 3, 3)])
+    assert (sorted(call.id for call in answer.claimed), answer.locked) == ([other, free], ())
+
+
+@pytest.mark.claim("W4")
+def test_a_locked_job_that_stands_aside_keeps_no_other_of_its_pool_from_starting(
+    held_up: PostgresStore, instance: str, neighbour: Neighbour
+) -> None:
+    declared = QueueDeclared("limited", f"{instance}_limited", throttler=throttlers.encode(per_key("key", 1)))
+    held_up.register([declared], [])
+    worker = WorkerByHand(held_up, queues=("limited",))
+    jobs = [add(held_up, queue="limited", payload='{"key":"a"}').id for _ in range(60)]
+    (call,) = claim(worker)
+    assert claim(worker) == []
+    ((aside,),) = neighbour.execute(f"select min(id) from {instance}__aside".encode())
+    assert (call.id, aside) == (jobs[0], jobs[1])
+    keep(neighbour, instance, "job", f"id = {jobs[1]}")
+    assert [call.id for call in claim(worker, done=[call])] == [jobs[2]]
+
+
+@pytest.mark.claim("W4")
+def test_a_job_that_somebody_is_aborting_keeps_no_other_from_standing_aside(
+    held_up: PostgresStore, instance: str, neighbour: Neighbour
+) -> None:
+    heavy = limited(held_up, *[3] * 40)
+    light = limited(held_up, 1)
+    held_up.limit("limited", 2, "test")
+    # As an abort has both when its process is stopped.
+    keep(neighbour, instance, "job", f"id = {heavy[30]}")
+    neighbour.execute(f"delete from {instance}__ready where id = {heavy[30]}".encode())
+    worker = WorkerByHand(held_up, queues=("limited",))
+    assert [call.id for call in claim(worker)] == light
 
 
 @pytest.mark.fault(5, "a neighbour idle in transaction with the lock of a job that ends")
