@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import App, Unavailable, per_key
+from holdfast import WAIT, App, Unavailable, per_key
 from holdfast.clock import MovableClock, monotonic
 from holdfast.jobs import throttlers
 from holdfast.jobs.job import Situation
@@ -16,6 +16,8 @@ from holdfast.stores.contract import Claimed, Done, QueueDeclared, TypeRow, Want
 from holdfast.stores.open import open_store
 from holdfast.stores.postgres.connection import Connection
 from holdfast.stores.postgres.jobs import PostgresStore
+from holdfast.worker.settings import WorkerSettings
+from holdfast.worker.sweeper import Sweeper
 from tests.by_hand import WorkerByHand, add
 from tests.faults import standing
 from tests.faults.fleet import until
@@ -278,6 +280,45 @@ def test_what_is_overdue_ends_but_for_what_somebody_keeps(
     neighbour.rollback()
     held_up.end_overdue()
     assert [held_up.get(job.id).state for job in jobs] == ["final", "final"]
+
+
+@pytest.mark.claim("R4")
+def test_sweeps_do_not_hurry_for_a_deadline_of_what_somebody_keeps(
+    held_up: PostgresStore, instance: str, neighbour: Neighbour, clock: MovableClock
+) -> None:
+    worker, settings = WorkerByHand(held_up), WorkerSettings()
+    sweeper = Sweeper(held_up.another(), settings, clock, lambda: worker.id, lambda: 0, lambda _: None, lambda: None)
+    kept, other = (add(held_up, timeout=seconds, retries=0) for seconds in (5.0, 11.0))
+    for call, job in zip(worker.claim(2), (kept, other), strict=True):
+        worker.tell(call, Waited(timeout=job.timeout, named=True))
+    clock.advance(10)
+    keep(neighbour, instance, "job", f"id = {kept.id}")
+    assert sweeper.sweep() == pytest.approx(1)  # for the other one
+    clock.advance(1)
+    assert sweeper.sweep() == min(settings.heartbeat, settings.lost_after / 4) > 1
+    neighbour.rollback()
+    sweeper.sweep()
+    assert [held_up.get(job.id).state for job in (kept, other)] == ["final", "final"]
+    sweeper.close()
+
+
+@pytest.mark.timeout(30)
+def test_whoever_runs_until_idle_does_not_wait_for_the_end_of_what_somebody_keeps(
+    postgres_url: str, instance: str, neighbour: Neighbour, clock: MovableClock
+) -> None:
+    with App(postgres_url, name=instance, patience=0.2, clock=clock) as app:
+
+        @app.queue("mail").job(timeout=5, retries=0)
+        def ask() -> Any:
+            return WAIT
+
+        job = ask.enqueue()
+        assert app.run_until_idle() == 1
+        clock.advance(10)
+        keep(neighbour, instance, "job", f"id = {job.id}")
+        assert (app.run_until_idle(), job.refresh().state) == (0, "running")
+        neighbour.rollback()
+        assert (app.run_until_idle(), job.refresh().outcome) == (0, "error")
 
 
 @pytest.mark.claim("W3")
