@@ -7,12 +7,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import WAIT, App, Unavailable, per_key
+from holdfast import WAIT, App, Progress, Unavailable, current_job, per_key
 from holdfast.clock import MovableClock, monotonic
 from holdfast.jobs import throttlers
 from holdfast.jobs.job import Situation
 from holdfast.jobs.states import Waited
-from holdfast.stores.contract import Claimed, Done, QueueDeclared, TypeRow, Want
+from holdfast.stores.contract import Claimed, Done, Note, QueueDeclared, TypeRow, Want
 from holdfast.stores.open import open_store
 from holdfast.stores.postgres.connection import Connection
 from holdfast.stores.postgres.jobs import PostgresStore
@@ -203,6 +203,53 @@ def test_an_end_that_cannot_be_stored_keeps_no_other_from_it(
             neighbour.rollback()
             assert kept.unwrap(30) == 0
         assert kept.refresh().attempt == 1
+
+
+@pytest.mark.claim("R7", "R8")
+@pytest.mark.fault(5, "a neighbour idle in transaction with the lock of a job that speaks")
+def test_what_a_job_says_does_not_wait_for_another_that_somebody_keeps(
+    postgres_url: str, instance: str, neighbour: Neighbour
+) -> None:
+    speak, saved, end = threading.Event(), threading.Event(), threading.Event()
+    with App(postgres_url, name=instance, heartbeat=0.2) as app:
+
+        @app.queue("mail").job
+        def speaks(i: int) -> None:
+            speak.wait(60)
+            current_job().progress(i, "said")
+            current_job().log("said")
+            if i:
+                current_job().checkpoint = i
+                saved.set()
+            end.wait(60)
+
+        with app.worker(concurrency=2):
+            kept, other = (speaks.enqueue(i=i) for i in range(2))
+            until(lambda: {kept.refresh().state, other.refresh().state} == {"running"}, what="both run")
+            keep(neighbour, instance, "job", f"id = {kept.id}")
+            speak.set()
+            assert saved.wait(10)
+            assert [[line.text for line in job.log()] for job in (kept, other)] == [[], ["said"]]
+            neighbour.rollback()
+            until(lambda: kept.refresh().progress == Progress(0.0, "said"), timeout=10, what="it is heard")
+            end.set()
+            kept.wait(20)
+        assert [line.text for line in kept.log()] == ["said"]
+
+
+@pytest.mark.claim("R7")
+def test_notes_tell_of_jobs_that_somebody_keeps(held_up: PostgresStore, instance: str, neighbour: Neighbour) -> None:
+    jobs = [add(held_up).id for _ in range(3)]
+    worker = WorkerByHand(held_up)
+    calls = worker.claim(3)
+    worker.succeed(calls[2])
+    keep(neighbour, instance, "job", f"id in ({jobs[0]}, {jobs[2]})")
+    notes = [Note(call.id, call.attempt, call.queue, checkpoint="1") for call in calls]
+    assert held_up.note(notes, waits=False) == [None, True, False]
+    with pytest.raises(Unavailable):
+        held_up.note(notes)
+    neighbour.rollback()
+    assert held_up.note(notes, waits=False) == [True, True, False]
 
 
 @pytest.mark.claim("C5")
