@@ -329,6 +329,23 @@ def test_what_is_overdue_ends_but_for_what_somebody_keeps(
     assert [held_up.get(job.id).state for job in jobs] == ["final", "final"]
 
 
+@pytest.mark.claim("J10")
+def test_what_was_to_be_aborted_ends_but_for_what_somebody_keeps(
+    held_up: PostgresStore, instance: str, neighbour: Neighbour, clock: MovableClock
+) -> None:
+    jobs = [add(held_up).id for _ in range(2)]
+    WorkerByHand(held_up).claim(2)  # and does not obey
+    for job_id in jobs:
+        held_up.abort(job_id, "ann")
+    clock.advance(20)
+    keep(neighbour, instance, "job", f"id = {jobs[0]}")
+    assert held_up.end_old_aborts(10) == 1
+    assert [held_up.get(job_id).state for job_id in jobs] == ["running", "final"]
+    neighbour.rollback()
+    assert held_up.end_old_aborts(10) == 1
+    assert held_up.get(jobs[0]).outcome == "aborted"
+
+
 @pytest.mark.claim("R4")
 def test_sweeps_do_not_hurry_for_a_deadline_of_what_somebody_keeps(
     held_up: PostgresStore, instance: str, neighbour: Neighbour, clock: MovableClock

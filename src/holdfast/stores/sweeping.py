@@ -125,6 +125,8 @@ class Sweeping(Looping):
         with self.work():
             now = self.now()
             wishes = self.rows("old_aborts", {"before": self.time(now - timedelta(seconds=seconds)), "limit": BATCH})
+            _, busy = self._lock_free([row["job"] for row in wishes])
+            wishes = [row for row in wishes if row["job"] not in busy]
             reports = [Report(row["job"], Aborted(row["actor"]), attempt=row["attempt"]) for row in wishes]
             changes = self.apply(reports)
             for row in wishes:
