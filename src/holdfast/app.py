@@ -451,21 +451,27 @@ class App:
     @property
     def store(self) -> Store:
         """The store, opened, set up and told of everything declared so far."""
+        return self._store_until(None)
+
+    def _store_until(self, ends: float | None) -> Store:
+        """The same for whoever has waited already, and gives up at this moment."""
         with self._lock:
             if self._store is None or self._pid != os.getpid():
-                self._store = self._open(self.patience)
+                self._store = self._open(self.patience, ends)
                 self._pid = os.getpid()
                 self._registered = False
             if not self._registered:
-                self._register(self._store)
+                with self._store.until(ends):
+                    self._register(self._store)
             return self._store
 
-    def _open(self, patience: float | None) -> Store:
+    def _open(self, patience: float | None, ends: float | None = None) -> Store:
         store = open_store(self.db_config, self.name, self.clock, patience)
         store.source = self
         store.throttlers = self._throttlers
         try:
-            store.set_up()
+            with store.until(ends):
+                store.set_up()
         except BaseException:
             store.close()
             raise
@@ -625,7 +631,7 @@ class App:
 
     @cached_property
     def _adding(self) -> Gathered[Sequence[NewJob], Sequence[Job]]:
-        return gathering(lambda lots: self.store.add_each(lots))
+        return gathering(lambda lots, ends: self._store_until(ends).add_each(lots, ends), self.patience)
 
     # Looking and acting
 
@@ -700,7 +706,7 @@ class App:
 
     @cached_property
     def _getting(self) -> Gathered[int, Job]:
-        return gathering(lambda job_ids: self.store.get_each(job_ids))
+        return gathering(lambda job_ids, ends: self._store_until(ends).get_each(job_ids, ends), self.patience)
 
     def abort(self, job_id: int, *, actor: str = "app") -> Job:
         """End a job: at once if nobody runs it, else its worker is asked to. The job as it then is (J10)."""

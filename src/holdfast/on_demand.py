@@ -115,11 +115,13 @@ def read_definition(path: str | Path) -> Definition:
     return workflow_files.read_definition(path)
 
 
-def gathering(ask_all: Callable[[Sequence[Question]], Sequence[Answer | Exception]]) -> Gathered[Question, Answer]:
-    """What tasks of an event loop ask at the same time is asked at once."""
+def gathering(
+    ask_all: Callable[[Sequence[Question], float], Sequence[Answer | Exception]], patience: float
+) -> Gathered[Question, Answer]:
+    """What tasks of an event loop ask at the same time is asked at once, until the moment at which their patience ends."""
     from holdfast.gathering import Gathering
 
-    return Gathering(ask_all)
+    return Gathering(ask_all, patience)
 
 
 async def rest(seconds: float) -> None:

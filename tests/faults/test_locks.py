@@ -1,19 +1,23 @@
 """Locks that somebody keeps on PostgreSQL, because a process was stopped or a person forgot a transaction: nobody else stands still."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import psycopg
 import pytest
 
-from holdfast import App, Unavailable
+from holdfast import WAIT, App, Progress, Unavailable, current_job, per_key
 from holdfast.clock import MovableClock, monotonic
+from holdfast.jobs import throttlers
 from holdfast.jobs.job import Situation
 from holdfast.jobs.states import Waited
-from holdfast.stores.contract import QueueDeclared, TypeRow, Want
+from holdfast.stores.contract import Claimed, Done, Note, QueueDeclared, TypeRow, Want
 from holdfast.stores.open import open_store
 from holdfast.stores.postgres.connection import Connection
 from holdfast.stores.postgres.jobs import PostgresStore
+from holdfast.worker.settings import WorkerSettings
+from holdfast.worker.sweeper import Sweeper
 from tests.by_hand import WorkerByHand, add
 from tests.faults import standing
 from tests.faults.fleet import until
@@ -79,6 +83,99 @@ def test_a_job_that_cannot_be_claimed_keeps_no_other_from_it(
             assert first.unwrap(20) == 1
 
 
+@pytest.mark.claim("W3", "W4")
+@pytest.mark.parametrize(
+    "throttled", [{"throttle_limit": 1}, {"throttler": per_key("i", 1)}], ids=["limit", "throttler"]
+)
+@pytest.mark.fault(5, "a neighbour idle in transaction with the lock of a job that is due on a throttled queue")
+def test_a_job_that_cannot_be_claimed_keeps_no_other_of_a_throttled_queue_from_it(
+    postgres_url: str, instance: str, neighbour: Neighbour, throttled: dict[str, Any]
+) -> None:
+    with App(postgres_url, name=instance, heartbeat=0.2) as app:
+
+        @app.queue("limited", **throttled).job
+        def slot(i: int) -> int:
+            return i
+
+        first = slot.enqueue(i=1)
+        keep(neighbour, instance, "job", f"id = {first.id}")
+        with app.worker():
+            for round_ in range(3):
+                assert [job.unwrap(20) for job in (slot.enqueue(i=2), slot.enqueue(i=3))] == [2, 3], round_
+            assert first.refresh().state == "initial"
+            neighbour.rollback()
+            assert first.unwrap(20) == 1
+
+
+def limited(store: PostgresStore, *factors: float) -> list[int]:
+    return [add(store, queue="limited", throttle_factor=factor).id for factor in factors]
+
+
+def claim(worker: WorkerByHand, room: int = 20, done: Sequence[Claimed] = ()) -> list[Claimed]:
+    """From the limited queue, with free slots for all of it."""
+    ends, leases = [Done(call, 0.1, None) for call in done], [call.lease for call in done]
+    return list(worker.turn(done=ends, ended_leases=leases, wants=[Want("limited", room, room)]).claimed)
+
+
+@pytest.mark.claim("W3")
+def test_a_job_that_somebody_keeps_reserves_nothing_under_a_limit_until_it_is_let_go(
+    held_up: PostgresStore, instance: str, neighbour: Neighbour
+) -> None:
+    worker = WorkerByHand(held_up, queues=("limited",))
+    heavy, *light = limited(held_up, 3, 1, 1)
+    keep(neighbour, instance, "job", f"id = {heavy}")
+    calls = claim(worker)
+    assert [call.id for call in calls] == light
+    later = limited(held_up, 1, 1)
+    (third,) = claim(worker)
+    assert (third.id, claim(worker)) == (later[0], [])  # three of three are used
+    neighbour.rollback()
+    assert claim(worker, done=calls) == []  # what is free is reserved for it again
+    assert [call.id for call in claim(worker, done=[third])] == [heavy]
+
+
+@pytest.mark.claim("W3")
+def test_a_locked_job_of_a_throttled_queue_does_not_cost_the_queue_a_rest(
+    held_up: PostgresStore, instance: str, neighbour: Neighbour
+) -> None:
+    worker = WorkerByHand(held_up, ("send",), ("mail", "limited"))
+    kept, other = limited(held_up, 1, 1)
+    free = add(held_up).id
+    keep(neighbour, instance, "job", f"id = {kept}")
+    answer = worker.turn(wants=[Want("mail", 1), Want("limited", 3, 3)])
+    assert (sorted(call.id for call in answer.claimed), answer.locked) == ([other, free], ())
+
+
+@pytest.mark.claim("W4")
+def test_a_locked_job_that_stands_aside_keeps_no_other_of_its_pool_from_starting(
+    held_up: PostgresStore, instance: str, neighbour: Neighbour
+) -> None:
+    declared = QueueDeclared("limited", f"{instance}_limited", throttler=throttlers.encode(per_key("key", 1)))
+    held_up.register([declared], [])
+    worker = WorkerByHand(held_up, queues=("limited",))
+    jobs = [add(held_up, queue="limited", payload='{"key":"a"}').id for _ in range(60)]
+    (call,) = claim(worker)
+    assert claim(worker) == []
+    ((aside,),) = neighbour.execute(f"select min(id) from {instance}__aside".encode())
+    assert (call.id, aside) == (jobs[0], jobs[1])
+    keep(neighbour, instance, "job", f"id = {jobs[1]}")
+    assert [call.id for call in claim(worker, done=[call])] == [jobs[2]]
+
+
+@pytest.mark.claim("W4")
+def test_a_job_that_somebody_is_aborting_keeps_no_other_from_standing_aside(
+    held_up: PostgresStore, instance: str, neighbour: Neighbour
+) -> None:
+    heavy = limited(held_up, *[3] * 40)
+    light = limited(held_up, 1)
+    held_up.limit("limited", 2, "test")
+    # As an abort has both when its process is stopped.
+    keep(neighbour, instance, "job", f"id = {heavy[30]}")
+    neighbour.execute(f"delete from {instance}__ready where id = {heavy[30]}".encode())
+    worker = WorkerByHand(held_up, queues=("limited",))
+    assert [call.id for call in claim(worker)] == light
+
+
 @pytest.mark.fault(5, "a neighbour idle in transaction with the lock of a job that ends")
 def test_an_end_that_cannot_be_stored_keeps_no_other_from_it(
     postgres_url: str, instance: str, neighbour: Neighbour
@@ -106,6 +203,53 @@ def test_an_end_that_cannot_be_stored_keeps_no_other_from_it(
             neighbour.rollback()
             assert kept.unwrap(30) == 0
         assert kept.refresh().attempt == 1
+
+
+@pytest.mark.claim("R7", "R8")
+@pytest.mark.fault(5, "a neighbour idle in transaction with the lock of a job that speaks")
+def test_what_a_job_says_does_not_wait_for_another_that_somebody_keeps(
+    postgres_url: str, instance: str, neighbour: Neighbour
+) -> None:
+    speak, saved, end = threading.Event(), threading.Event(), threading.Event()
+    with App(postgres_url, name=instance, heartbeat=0.2) as app:
+
+        @app.queue("mail").job
+        def speaks(i: int) -> None:
+            speak.wait(60)
+            current_job().progress(i, "said")
+            current_job().log("said")
+            if i:
+                current_job().checkpoint = i
+                saved.set()
+            end.wait(60)
+
+        with app.worker(concurrency=2):
+            kept, other = (speaks.enqueue(i=i) for i in range(2))
+            until(lambda: {kept.refresh().state, other.refresh().state} == {"running"}, what="both run")
+            keep(neighbour, instance, "job", f"id = {kept.id}")
+            speak.set()
+            assert saved.wait(10)
+            assert [[line.text for line in job.log()] for job in (kept, other)] == [[], ["said"]]
+            neighbour.rollback()
+            until(lambda: kept.refresh().progress == Progress(0.0, "said"), timeout=10, what="it is heard")
+            end.set()
+            kept.wait(20)
+        assert [line.text for line in kept.log()] == ["said"]
+
+
+@pytest.mark.claim("R7")
+def test_notes_tell_of_jobs_that_somebody_keeps(held_up: PostgresStore, instance: str, neighbour: Neighbour) -> None:
+    jobs = [add(held_up).id for _ in range(3)]
+    worker = WorkerByHand(held_up)
+    calls = worker.claim(3)
+    worker.succeed(calls[2])
+    keep(neighbour, instance, "job", f"id in ({jobs[0]}, {jobs[2]})")
+    notes = [Note(call.id, call.attempt, call.queue, checkpoint="1") for call in calls]
+    assert held_up.note(notes, waits=False) == [None, True, False]
+    with pytest.raises(Unavailable):
+        held_up.note(notes)
+    neighbour.rollback()
+    assert held_up.note(notes, waits=False) == [True, True, False]
 
 
 @pytest.mark.claim("C5")
@@ -183,6 +327,62 @@ def test_what_is_overdue_ends_but_for_what_somebody_keeps(
     neighbour.rollback()
     held_up.end_overdue()
     assert [held_up.get(job.id).state for job in jobs] == ["final", "final"]
+
+
+@pytest.mark.claim("J10")
+def test_what_was_to_be_aborted_ends_but_for_what_somebody_keeps(
+    held_up: PostgresStore, instance: str, neighbour: Neighbour, clock: MovableClock
+) -> None:
+    jobs = [add(held_up).id for _ in range(2)]
+    WorkerByHand(held_up).claim(2)  # and does not obey
+    for job_id in jobs:
+        held_up.abort(job_id, "ann")
+    clock.advance(20)
+    keep(neighbour, instance, "job", f"id = {jobs[0]}")
+    assert held_up.end_old_aborts(10) == 1
+    assert [held_up.get(job_id).state for job_id in jobs] == ["running", "final"]
+    neighbour.rollback()
+    assert held_up.end_old_aborts(10) == 1
+    assert held_up.get(jobs[0]).outcome == "aborted"
+
+
+@pytest.mark.claim("R4")
+def test_sweeps_do_not_hurry_for_a_deadline_of_what_somebody_keeps(
+    held_up: PostgresStore, instance: str, neighbour: Neighbour, clock: MovableClock
+) -> None:
+    worker, settings = WorkerByHand(held_up), WorkerSettings()
+    sweeper = Sweeper(held_up.another(), settings, clock, lambda: worker.id, lambda: 0, lambda _: None, lambda: None)
+    kept, other = (add(held_up, timeout=seconds, retries=0) for seconds in (5.0, 11.0))
+    for call, job in zip(worker.claim(2), (kept, other), strict=True):
+        worker.tell(call, Waited(timeout=job.timeout, named=True))
+    clock.advance(10)
+    keep(neighbour, instance, "job", f"id = {kept.id}")
+    assert sweeper.sweep() == pytest.approx(1)  # for the other one
+    clock.advance(1)
+    assert sweeper.sweep() == min(settings.heartbeat, settings.lost_after / 4) > 1
+    neighbour.rollback()
+    sweeper.sweep()
+    assert [held_up.get(job.id).state for job in (kept, other)] == ["final", "final"]
+    sweeper.close()
+
+
+@pytest.mark.timeout(30)
+def test_whoever_runs_until_idle_does_not_wait_for_the_end_of_what_somebody_keeps(
+    postgres_url: str, instance: str, neighbour: Neighbour, clock: MovableClock
+) -> None:
+    with App(postgres_url, name=instance, patience=0.2, clock=clock) as app:
+
+        @app.queue("mail").job(timeout=5, retries=0)
+        def ask() -> Any:
+            return WAIT
+
+        job = ask.enqueue()
+        assert app.run_until_idle() == 1
+        clock.advance(10)
+        keep(neighbour, instance, "job", f"id = {job.id}")
+        assert (app.run_until_idle(), job.refresh().state) == (0, "running")
+        neighbour.rollback()
+        assert (app.run_until_idle(), job.refresh().outcome) == (0, "error")
 
 
 @pytest.mark.claim("W3")

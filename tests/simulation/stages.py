@@ -27,6 +27,7 @@ from tests.raw_sql import RawSql
 INSTANCE = "sim"
 STATEMENTS = 512  # kept prepared: a story has more than the product keeps
 TIDY_EVERY = 10  # stories, on PostgreSQL
+LOCK_WITHIN = 0.05  # seconds: only one does something at a time, so what is locked stays so
 
 
 class Stage(Protocol):
@@ -50,6 +51,10 @@ class Stage(Protocol):
 
     def answer_lost(self, store: Any) -> Any:
         """A transaction is committed, and who wanted it is not told."""
+        ...
+
+    def kept(self, job_id: int) -> Any:
+        """Somebody has locked a job and stands still."""
         ...
 
     def clear(self) -> None:
@@ -108,6 +113,10 @@ class SqliteStage:
 
     def answer_lost(self, store: Any) -> Any:
         """Here nobody is between us and the file."""
+        return nullcontext()
+
+    def kept(self, job_id: int) -> Any:
+        """Here nobody can write meanwhile, and so nothing happens."""
         return nullcontext()
 
     def clear(self) -> None:
@@ -212,6 +221,7 @@ class PostgresStage:
     def process(self) -> PostgresStore:
         store = PostgresStore(self.url, INSTANCE, self.clock)
         store.connection = self._idle.pop() if self._idle else Connection(self.url, 5)
+        store.connection.lock_within = LOCK_WITHIN
         store.lock = store.connection.lock
         self._used.append(store.connection)
         return store
@@ -242,6 +252,12 @@ class PostgresStage:
                 raise psycopg.OperationalError("the answer is lost")
 
         with self._watched(store, lambda: None, strike):
+            yield
+
+    @contextmanager
+    def kept(self, job_id: int) -> Iterator[None]:
+        with self.sql.transaction():
+            self.sql("select 1 from {job} where id = :id for update", id=job_id)
             yield
 
     @contextmanager

@@ -58,13 +58,14 @@ WEIGHTS = {
 }
 FEW_JOBS = {"enqueue": 2, "enqueue_keyed": 1, "enqueue_limited": 2, "enqueue_in_lane": 1, "enqueue_windowed": 1}
 KINDS = 8
-PLAIN, PAUSES, TIMES, RUNS, BREAKERS, ARCHIVES, TALLIES = 0, 1, 2, 3, 5, 6, 7
+PLAIN, PAUSES, TIMES, RUNS, LOSSES, BREAKERS, ARCHIVES, TALLIES = 0, 1, 2, 3, 4, 5, 6, 7
 ABOUT = {  # most stories have more of one thing, by the rest of their seed divided by the number of kinds
     PAUSES: WEIGHTS | {"slow_turn": 15, "nap": 8, "freeze": 6, "thaw": 6},
     TIMES: WEIGHTS
     | FEW_JOBS
     | {"schedule": 14, "unschedule": 2, "fire_by_hand": 4, "fire_inside": 12, "fire_unheard": 4, "fire_late": 8}
     | {"schedule_again": 10, "schedule_inside": 3, "wait_a_little": 16, "wait_long": 6, "set_clock": 10},
+    LOSSES: WEIGHTS | {"lose_kept": 12, "outlive": 6},
     RUNS: WEIGHTS | {"submit": 20, "make_inside": 6, "meddle": 40, "release": 20, "enqueue": 2, "enqueue_limited": 2},
     BREAKERS: WEIGHTS
     | FEW_JOBS

@@ -24,7 +24,7 @@ from holdfast.worker import sweeper
 from holdfast.workflows.states import StepState
 from tests.simulation.playing import first_fault
 from tests.simulation.stages import PostgresStage
-from tests.simulation.story import ARCHIVES, BREAKERS, KINDS, PAUSES, PLAIN, RUNS, TALLIES, TIMES
+from tests.simulation.story import ARCHIVES, BREAKERS, KINDS, LOSSES, PAUSES, PLAIN, RUNS, TALLIES, TIMES
 
 TRIES = 300  # seeds until one must have noticed
 Mutate = Callable[[pytest.MonkeyPatch], None]
@@ -81,6 +81,8 @@ SEEN_IN = {  # where it would be searched for long, or in vain
     "a run leaves a step behind": ARCHIVES,
     "the jobs of a run that has left do not follow it": ARCHIVES,
     "a trigger goes with its run": ARCHIVES + KINDS * 18,
+    "the time of an older attempt is over for the next one": LOSSES,
+    "what somebody kept when its worker was lost is not looked for again": LOSSES,
 }
 
 
@@ -144,6 +146,9 @@ MUTATIONS = {
     "what nobody would find is not looked for": replaced(sweeper.Sweeper, "restore", lambda self: None),
     "the jobs of lost workers stay theirs": replaced(jobs.SqliteStore, "lose", lambda self, worker, beat: 0),
     "deadlines of what nobody holds pass unnoticed": replaced(jobs.SqliteStore, "end_overdue", lambda self: None),
+    "the time of an older attempt is over for the next one": replaced(
+        jobs.SqliteStore, "_is_overdue", lambda self, row, ends, now: True
+    ),
     "a task that is held is started": statement("held_tasks", "h.level = 'pick'", "h.level = 'none'"),
     "what is released is not brought forward": replaced(
         Holding, "_bring_lot", lambda self, hold: self.run("drop_hold", hold)
@@ -206,6 +211,9 @@ MUTATIONS_ON_POSTGRES = {
     "what a task publishes is not kept": replaced(Running, "_publish", lambda self, head, effects: head),
     "the jobs of a run that has left do not follow it": replaced(RunArchive, "_follow", not_follow),
     "what is forgotten leaves its attempts behind": replaced(archiving, "BESIDE", ()),
+    "what somebody kept when its worker was lost is not looked for again": replaced(
+        PostgresStore, "recover_strays", lambda self: 0
+    ),
 }
 
 

@@ -113,6 +113,7 @@ Place = tuple[str, float, float, int]  # in line: of which type, and what decide
 CHECK_EVERY = 12  # actions
 ROUNDS = 250  # of healing
 MUCH = 50  # jobs
+LONG = 120.0  # seconds that a job may take whose worker is called lost before
 SET_BACK = 86400.0  # seconds: more than all jumps of the clock in a story together
 
 
@@ -280,7 +281,12 @@ class VirtualWorker:
         self.steps += 1
         self.world.look_at_schedules(self)
         if self.steps % 2:  # each sees the others often enough, and they do not all look at the same moment
-            self.sweeper.sweep()
+            try:
+                self.sweeper.sweep()
+            except Unavailable as error:
+                if not error.locked:
+                    raise
+                self.world.say(f"{self} leaves what somebody keeps")
             self.world.check_wishes()
 
     def do_what_there_is(self) -> bool:
@@ -312,6 +318,7 @@ class World(Schedules, Breakers, Publications):
         self.owners: dict[int, tuple[VirtualWorker, int, Claimed]] = {}
         self.paused: set[str] = set()
         self.to_end: set[int] = set()  # what somebody wanted to end
+        self.kept = 0  # the job that somebody has locked
         self.start(0.0, 0.0)
         self.start(0.9, 0.0)
 
@@ -551,6 +558,45 @@ class World(Schedules, Breakers, Publications):
             sleeper.finish(next((call for call in sleeper.hand if makes_items(call)), sleeper.hand[0]), b)
             sleeper.turn(1)
 
+    def lose_kept(self, a: float, b: float) -> None:
+        """One is called lost while somebody keeps the row of a job that it has, and perhaps it lives."""
+        busy = [worker for worker in self.workers if worker.frozen_since is None and worker.hand]
+        if busy:
+            sleeper = busy[int(a * len(busy))]
+            call = sleeper.hand[int(b * len(sleeper.hand))]
+            self.say(f"somebody keeps job {call.id} of {sleeper}")
+            self.start(0.0, b)
+            sleeper.frozen_since = self.clock.monotonic()
+            self.kept = call.id
+            with self.stage.kept(call.id):
+                self.pass_time(SETTINGS.lost_after + 4 * STEP)
+            self.kept = 0
+            if a < 0.5:
+                self.bury(sleeper)
+            else:
+                self._thaw(sleeper)
+            self.pass_time(2 * STEP)  # somebody sweeps
+
+    def outlive(self, a: float, b: float) -> None:
+        """One is called lost while its job has time left, and tells its end after all; another attempt outlives that time."""
+        worker = self.awake(a)
+        if worker is None:
+            return
+        self.accept(NewJob("mail", "scan", "{}", timeout=LONG))
+        worker.turn(4)
+        calls = [call for call in worker.hand if call.timeout == LONG]
+        if calls:
+            worker.frozen_since = self.clock.monotonic()
+            self.start(0.0, b)
+            self.pass_time(SETTINGS.lost_after + 4 * STEP)
+            self._thaw(worker)
+            worker.finish(calls[0], 0.95)
+            worker.turn(0)
+            self.pass_time(2 * STEP)
+            self.turn(b, 0.9)
+            self.pass_time(LONG - SETTINGS.lost_after)
+            self.check_times()
+
     def meddle(self, a: float, b: float) -> None:
         """Somebody reaches for a run when a task of it has ended and its worker has not told so."""
         able = [worker for worker in self.workers if worker.frozen_since is None]
@@ -655,7 +701,8 @@ class World(Schedules, Breakers, Publications):
     def check_wishes(self) -> None:
         """After a sweep nobody waits longer for the end of a job than its worker may take for it."""
         before = self.store.time(self.clock.now() - timedelta(seconds=ABORT_PATIENCE))
-        for row in self.sql("select job from {abort} where request_time <= :before", before=before):
+        late = "select job from {abort} where request_time <= :before and job <> :kept"
+        for row in self.sql(late, before=before, kept=self.kept):
             raise Broken(f"J10: job {row['job']} was to be ended, and is not")
 
     def stale_rows(self, turn: Turn) -> dict[int, dict[str, Any]]:
@@ -720,6 +767,7 @@ class World(Schedules, Breakers, Publications):
         for worker in self.workers:
             if worker.frozen_since is None and not worker.unsure:
                 self.check_hand(worker, invariants)
+        self.check_times()
 
     def check_owners(self, invariants: Invariants) -> None:
         """Nobody would look for the jobs of a worker that is gone."""
@@ -735,6 +783,16 @@ class World(Schedules, Breakers, Publications):
         for job_id, row in invariants.jobs.items():
             if row["situation"] == "held" and row["worker"] == worker.id and (job_id, row["attempt"]) not in known:
                 raise Broken(f"R1: {worker} has job {job_id} and does not know of it")
+
+    def check_times(self) -> None:
+        """Who has a job and is not missed measures its time itself."""
+        rows = self.sql("select job, attempt, worker from {attempt} where outcome = 'timeout'")
+        ended = {(row["job"], row["attempt"], row["worker"]) for row in rows}
+        for worker in self.workers:
+            lives = worker.frozen_since is None and not worker.was_frozen
+            for call in worker.hand if lives else ():
+                if (call.id, call.attempt, str(worker.id)) in ended:
+                    raise Broken(f"R4: {worker} has job {call.id} and lives, and somebody else found its time over")
 
     def missing(self, invariants: Invariants) -> list[dict[str, Any]]:
         """Hints that an accident took: found again by a sweeper, if it is let live long enough."""

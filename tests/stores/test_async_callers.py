@@ -1,14 +1,19 @@
 """Tasks of an event loop: what they enqueue at the same time is stored together, and whoever waits keeps no thread from others."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
+import apsw
+import psycopg
 import pytest
 
-from holdfast import App, Conflict, Job, NotFound
+from holdfast import App, Conflict, Job, NotFound, Unavailable
+from holdfast.clock import monotonic
 from holdfast.declare import JobType
+from holdfast.stores.postgres import connection
 from tests.raw_sql import RawSql
 
 Make = Callable[..., App]
@@ -124,3 +129,92 @@ def test_each_task_that_waits_gets_its_own_answer(app: Make) -> None:
     assert isinstance(missing, NotFound)
     assert "4711" in str(missing)
     assert (first.result, second.result, again) == ("old", "new", first)
+
+
+@pytest.fixture
+def away(url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[App], Any]:
+    """The database cannot be had: nobody answers, or on SQLite somebody keeps it locked."""
+
+    def refuse(*_: Any) -> None:
+        raise psycopg.OperationalError("connection refused")
+
+    @contextmanager
+    def go_away(holdfast: App) -> Iterator[None]:
+        with monkeypatch.context() as patch:
+            if url.startswith("postgresql"):
+                patch.setattr(connection, "connect", refuse)
+                if holdfast._store is not None:
+                    holdfast._store.connection._discard()  # type: ignore[attr-defined]
+                yield
+                return
+            stranger = apsw.Connection(url.removeprefix("sqlite://"))
+            stranger.execute("begin exclusive")
+            yield
+            stranger.close()
+
+    return go_away
+
+
+COMING = (0.0, 0.05, 0.4, 0.8)  # seconds after which each task asks
+
+
+async def seconds_of(call: Coroutine[Any, Any, Any], after: float) -> float:
+    await asyncio.sleep(after)
+    began = monotonic()
+    with pytest.raises(Unavailable):
+        await call
+    return monotonic() - began
+
+
+@pytest.mark.claim("C7")
+@pytest.mark.parametrize("asks", ["enqueue", "wait"])
+def test_a_task_waits_for_the_database_no_longer_than_its_patience_whoever_waits_before_it(
+    app: Make, away: Callable[[App], Any], sql: RawSql, asks: str
+) -> None:
+    if asks == "wait" and not sql.postgres:
+        pytest.skip("whoever writes to the file keeps nobody from reading it")
+    holdfast = app(patience=2.0)
+    send = declared(holdfast)
+    job = send.enqueue("before")
+
+    async def work() -> list[float]:
+        calls = (send.aenqueue("a") if asks == "enqueue" else job.aunwrap() for _ in COMING)
+        return await asyncio.gather(*map(seconds_of, calls, COMING))
+
+    with away(holdfast):
+        waited = asyncio.run(work())
+    assert [1.0 < seconds < 2.6 for seconds in waited] == [True] * 4, waited
+    assert len(holdfast.find()) == 1
+
+
+@pytest.mark.claim("C7")
+def test_so_does_a_task_that_finds_the_database_away_from_the_beginning(
+    app: Make, away: Callable[[App], Any], sql: RawSql
+) -> None:
+    if not sql.postgres:
+        pytest.skip("a file is opened before it is asked")
+    holdfast = app(patience=2.0)
+    send = declared(holdfast)
+
+    async def work() -> list[float]:
+        return await asyncio.gather(*(seconds_of(send.aenqueue("a"), after) for after in COMING))
+
+    with away(holdfast):
+        waited = asyncio.run(work())
+    assert [1.0 < seconds < 2.6 for seconds in waited] == [True] * 4, waited
+
+
+def test_tasks_that_waited_for_the_database_are_stored_when_it_is_back(app: Make, away: Callable[[App], Any]) -> None:
+    holdfast = app(patience=20.0)
+    send = declared(holdfast)
+    send.enqueue("before")
+
+    async def work() -> list[Any]:
+        with away(holdfast):
+            tasks = [asyncio.ensure_future(send.aenqueue("first"))]
+            await asyncio.sleep(0.1)
+            tasks += [asyncio.ensure_future(send.aenqueue("later"))]
+            await asyncio.sleep(0.4)
+        return await asyncio.gather(*tasks)
+
+    assert [job.payload["to"] for job in asyncio.run(work())] == ["first", "later"]

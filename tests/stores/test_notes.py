@@ -120,11 +120,12 @@ def test_an_attempt_that_does_not_hold_its_job_writes_nothing(
 
 
 @pytest.mark.claim("J5")
-def test_a_stale_note_does_not_hinder_those_beside_it(store: Store, worker: WorkerByHand) -> None:
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_stale_note_does_not_hinder_those_beside_it(store: Store, worker: WorkerByHand, waits: bool) -> None:
     first, second = add(store), add(store)
     stale, live = worker.claim(2)
     worker.succeed(stale)
-    assert store.note([note(stale, "late"), note(live, "in time")]) == [False, True]
+    assert store.note([note(stale, "late"), note(live, "in time")], waits) == [False, True]
     assert (texts(store, first.id), texts(store, second.id)) == ([], ["in time"])
 
 

@@ -152,10 +152,10 @@ def test_checkpoints_that_come_together_share_a_commit(app: App, monkeypatch: py
     store_type = type(app.store)
     real = store_type.note
 
-    def counted(self: Store, notes: Any) -> Any:
+    def counted(self: Store, notes: Any, waits: bool) -> Any:
         batches.append(len(notes))
         time.sleep(0.05)
-        return real(self, notes)  # type: ignore[arg-type]
+        return real(self, notes, waits)  # type: ignore[arg-type]
 
     monkeypatch.setattr(store_type, "note", counted)
 
@@ -377,18 +377,21 @@ def call_of(number: int) -> Claimed:
 
 
 class Away:
-    """A store that cannot be reached until it is let."""
+    """A store that cannot be reached until it is let, and jobs of which somebody keeps locked."""
 
     def __init__(self) -> None:
         self.back = threading.Event()
+        self.kept: set[int] = set()
+        self.tried = 0
         self.notes: list[Note] = []
         self.patience: float | None = None
 
-    def note(self, notes: Any) -> list[bool]:
+    def note(self, notes: Any, waits: bool) -> list[bool | None]:
         if not self.back.is_set():
             raise Unavailable("away")
-        self.notes += notes
-        return [True for _ in notes]
+        self.tried += 1
+        self.notes += [note for note in notes if note.job_id not in self.kept]
+        return [None if note.job_id in self.kept else True for note in notes]
 
     def close(self) -> None: ...
 
@@ -451,6 +454,33 @@ def test_a_checkpoint_that_cannot_be_saved_any_more_is_an_error(away: Away) -> N
     saving.join(30)
     save()
     assert len(raised) == 2
+
+
+@pytest.mark.claim("R8", "C7")
+def test_an_end_does_not_wait_for_a_checkpoint_of_a_job_that_somebody_keeps(away: Away) -> None:
+    away.back.set()
+    away.kept = {1}
+    writer = Scribe(lambda: away, 1 << 20, Clock())  # type: ignore[arg-type,return-value]
+    told: list[Exception | None] = []
+    writer.save(call_of(1), "7", told.append)
+    writer.save(call_of(2), "8", told.append)
+    until(lambda: told == [None] and not writer._writing, what="the other is saved")
+    (last,) = writer.take([Done(call_of(1), 1.0, None)], [])
+    assert (last.checkpoint, [note.job_id for note in away.notes]) == ("7", [2])
+    assert "before this checkpoint could be saved" in str(told[1])
+    writer.close()
+
+
+def test_a_worker_that_stops_does_not_wait_for_notes_of_a_job_that_somebody_keeps(away: Away) -> None:
+    away.back.set()
+    away.kept = {1}
+    writer = Scribe(lambda: away, 1 << 20, Clock())  # type: ignore[arg-type,return-value]
+    writer.progress(call_of(1), Progress(0.5))
+    until(lambda: away.tried > 2, what="it is tried again")
+    began = time.monotonic()
+    writer.close()
+    assert time.monotonic() - began < 4
+    assert not away.notes
 
 
 def test_jobs_that_say_nothing_need_no_scribe(app: App) -> None:
@@ -637,7 +667,7 @@ def test_an_end_waits_for_what_is_just_being_written_about_the_job(away: Away) -
     """Else the end would be stored first, and what was said before it would be stale."""
     began, go_on = threading.Event(), threading.Event()
 
-    def slowly(notes: Any) -> list[bool]:
+    def slowly(notes: Any, waits: bool) -> list[bool | None]:
         began.set()
         go_on.wait(30)
         return [True for _ in notes]

@@ -58,10 +58,10 @@ class Adding(Changing):
         assert entry is not None
         return self._added_by_another(entry)
 
-    def add_each(self, lots: Sequence[Sequence[NewJob]]) -> Sequence[Sequence[Job] | Exception]:
-        """What several callers hand in at the same time: each gets its jobs, or its own error."""
+    def add_each(self, lots: Sequence[Sequence[NewJob]], ends: float) -> Sequence[Sequence[Job] | Exception]:
+        """What several callers hand in at the same time: each gets its jobs, or its own error, and waits for none after `ends`."""
         entries = [_Adding(jobs) for jobs in lots]
-        with self.lock:
+        with self.until(ends):
             self._store(entries)
         return [entry.added if entry.error is None else entry.error for entry in entries]
 

@@ -208,7 +208,7 @@ class Claiming(Glancing):
     def lane_heads(self, queue: str, lanes: Sequence[str], types: Iterable[str], limit: int) -> list[RowDict]:
         """The first jobs in claim order among those that stand aside in these lanes."""
         params = {"queue": queue, "lanes": self.words(lanes), "types": self.words(sorted(types)), "limit": limit}
-        return list(self.rows("lane_heads", {**params, "now": self.time(self.now())}))
+        return list(self.rows("lane_heads", {**params, "now": self.time(self.now())}, queue))
 
     @abstractmethod
     def put_aside(self, queue: str, rows: Sequence[RowDict], lanes: Sequence[str]) -> None:

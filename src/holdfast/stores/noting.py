@@ -21,23 +21,32 @@ LINE_COSTS = 100  # bytes that a line counts for besides its text, so that empty
 class Noting(Reading):
     """Adds the verbs about progress, checkpoint and log."""
 
-    def note(self, notes: Sequence[Note]) -> Sequence[bool]:
-        """Write what attempts say, all of it or none; False for each that is stale."""
-        with self.work():
-            return self.write_notes(notes)
+    def note(self, notes: Sequence[Note], waits: bool = True) -> Sequence[bool | None]:
+        """Write what attempts say, all of it or none; False for each that is stale.
 
-    def write_notes(self, notes: Sequence[Note]) -> list[bool]:
+        Unless it `waits`: None for each whose job somebody else has locked. Of those nothing is written.
+        """
+        with self.work():
+            return self.write_notes(notes, waits)
+
+    def write_notes(self, notes: Sequence[Note], waits: bool = True) -> list[bool | None]:
         """`note` inside a transaction."""
         if not notes:
             return []
-        ids = self.pack(sorted({note.job_id for note in notes}))
-        held = {(row["id"], row["attempt"]) for row in self.rows("lock_held", {"ids": ids})}
-        written = [(note.job_id, note.attempt) in held for note in notes]
-        live = [note for note, owns in zip(notes, written, strict=True) if owns]
+        held = self._attempts("lock_held" if waits else "lock_free_held", notes)
+        live = [note for note in notes if (note.job_id, note.attempt) in held]
+        others = [note for note in notes if (note.job_id, note.attempt) not in held]
+        busy = self._attempts("held_attempts", others) if others and not waits else set()
         now = self.now()
         self._write_rows([note for note in live if note.progress or note.checkpoint is not None], now)
         self._append_lines([note for note in live if note.lines], now)
-        return written
+        keys = [(note.job_id, note.attempt) for note in notes]
+        return [None if key in busy else key in held for key in keys]
+
+    def _attempts(self, name: str, notes: Sequence[Note]) -> set[tuple[int, int]]:
+        """Which attempts hold the jobs that these notes are about."""
+        ids = self.pack(sorted({note.job_id for note in notes}))
+        return {(row["id"], row["attempt"]) for row in self.rows(name, {"ids": ids})}
 
     def _write_rows(self, notes: Sequence[Note], now: datetime) -> None:
         by_queue: dict[str, list[dict[str, Any]]] = {}

@@ -25,9 +25,9 @@ class Reading(Declared):
         with self.work(write=False):
             return self._get(job_id)
 
-    def get_each(self, job_ids: Sequence[int]) -> Sequence[Job | Exception]:
-        """Each job, or the error for it."""
-        with self.work(write=False):
+    def get_each(self, job_ids: Sequence[int], ends: float) -> Sequence[Job | Exception]:
+        """Each job, or the error for it; waits for none after `ends`."""
+        with self.until(ends), self.work(write=False):
             rows = self.rows("jobs_by_id", {"ids": self.pack(job_ids)})
             found = {row["id"]: self.job_of(row) for row in rows}
             return [found.get(job_id) or self._got(job_id) for job_id in job_ids]

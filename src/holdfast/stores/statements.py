@@ -62,6 +62,16 @@ class Statements(ABC):
 
     connection: Any
 
+    @contextmanager
+    def until(self, ends: float | None) -> Iterator[None]:
+        """For whoever has waited already: whatever patience there is, nothing waits for the database after this moment."""
+        with self.lock:
+            before, self.connection.gives_up_at = self.connection.gives_up_at, ends
+            try:
+                yield
+            finally:
+                self.connection.gives_up_at = before
+
     @abstractmethod
     def now(self) -> datetime: ...
 

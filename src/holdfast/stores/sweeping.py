@@ -62,11 +62,15 @@ class Sweeping(Looping):
         busy = self.rows("jobs_by_id", {"ids": self.pack(sorted(missing))}) if missing else ()
         return rows, {row["id"] for row in busy if row["state"] != "final"}
 
-    def _drop_leases(self, leases: Sequence[RowDict], busy: set[int]) -> None:
-        """But for those by which the next sweep finds jobs that somebody else has locked."""
+    def _drop_leases(self, leases: Sequence[RowDict], busy: set[int]) -> list[int]:
+        """But for those by which the next sweep finds jobs that somebody else has locked; the ids of these."""
+        kept = []
         for lease in leases:
             if busy.isdisjoint(self.unpack(lease["ids"])):
                 self.run("drop_lease", {"id": lease["id"]})
+            else:
+                kept.append(lease["id"])
+        return kept
 
     def disown(self, worker: int, pump: int, known: Sequence[int]) -> int:
         """Hand back jobs that were claimed for this pump in a transaction whose answer it never got."""
@@ -88,15 +92,18 @@ class Sweeping(Looping):
             return len(held)
 
     def end_overdue(self) -> float | None:
-        """Jobs that nobody holds and whose time is over: the error path. Seconds until the next such moment."""
+        """Jobs that nobody holds and whose time is over: the error path. Seconds until the next such moment.
+
+        What somebody else has locked is left and not counted: whoever looked at once again would look without end.
+        """
         with self.work():
             now = self.now()
             leases = self.rows("overdue", {"now": self.time(now), "limit": BATCH})
             ends = {(job, self.moment(lease["deadline_time"])) for lease in leases for job in self.unpack(lease["ids"])}
             rows, busy = self._lock_free([job for job, _ in ends])
             self.apply([self._timed_out(row) for row in rows if self._is_overdue(row, ends, now)])
-            self._drop_leases(leases, busy)
-            deadline = self.moment(self.rows("next_deadline")[0]["deadline_time"])
+            kept = self._drop_leases(leases, busy)
+            deadline = self.moment(self.rows("next_deadline", {"kept": self.pack(kept)})[0]["deadline_time"])
             return None if deadline is None else max(0.0, (deadline - now).total_seconds())
 
     def _is_overdue(self, row: Row, ends: set[tuple[int, datetime | None]], now: datetime) -> bool:
@@ -118,6 +125,8 @@ class Sweeping(Looping):
         with self.work():
             now = self.now()
             wishes = self.rows("old_aborts", {"before": self.time(now - timedelta(seconds=seconds)), "limit": BATCH})
+            _, busy = self._lock_free([row["job"] for row in wishes])
+            wishes = [row for row in wishes if row["job"] not in busy]
             reports = [Report(row["job"], Aborted(row["actor"]), attempt=row["attempt"]) for row in wishes]
             changes = self.apply(reports)
             for row in wishes:

@@ -4,6 +4,7 @@
   which are there from the first note on: jobs that say nothing cost nothing.
 - What an attempt said last goes with the turn that settles it (`take`), so a job that is final has all of it.
 - A checkpoint is stored before its assignment returns; those that come together share a commit.
+- A job whose row somebody else has locked is left out and tried again: only what is said about it is late.
 - Memory is bounded, also while the database is away: who says more than can be written loses the oldest lines that are
   not written yet, and their number is kept.
 """
@@ -13,9 +14,9 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from holdfast.clock import Clock
+from holdfast.clock import Clock, monotonic
 from holdfast.errors import Unavailable
 from holdfast.jobs.job import Progress
 from holdfast.stores.contract import Claimed, Done, Line, Note, Report, Store
@@ -37,13 +38,14 @@ Saved = Callable[[Exception | None], None]
 class Unwritten:
     """What one attempt said and nobody has written yet."""
 
-    __slots__ = ("checkpoint", "lines", "progress", "queue", "savers", "size")
+    __slots__ = ("checkpoint", "lines", "locked_until", "progress", "queue", "savers", "size")
 
     def __init__(self, queue: str) -> None:
         self.queue = queue
         self.progress: Progress | None = None
         self.checkpoint: str | None = None
         self.savers: list[Saved] = []  # who waits for the checkpoint
+        self.locked_until = 0.0  # somebody else had locked the job, and until then it is not tried again
         self.lines: deque[Line] = deque()
         self.size = 0
 
@@ -174,18 +176,24 @@ class Scribe:
     # Writing it down
 
     def take(self, done: Sequence[Done], reports: Sequence[Report]) -> list[Note]:
-        """What these attempts said last, to be written with their end. Waits for what is being written about them."""
+        """What these attempts said last, to be written with their end. Waits for what is being written about them.
+
+        Not for what could not be, because somebody else has locked the job: other ends would wait with it.
+        """
         keys = [(item.call.id, item.call.attempt) for item in done]
         keys += [(report.job_id, report.attempt) for report in reports if report.attempt is not None]
         with self._changed:
             self._changed.wait_for(lambda: self._closing or not any(map(self._is_written_here, keys)))
             taken = {key: self._unwritten.pop(key) for key in keys if key in self._unwritten}
             self._account()
+        for (job_id, _), entry in taken.items():
+            for saved in entry.savers:
+                saved(Unavailable(f"Job {job_id}: its attempt ended before this checkpoint could be saved."))
         return [self._note(key, entry) for key, entry in taken.items()]
 
     def _is_written_here(self, key: Key) -> bool:
         waiting = self._unwritten.get(key)
-        return key in self._writing or (waiting is not None and bool(waiting.savers))
+        return key in self._writing or (waiting is not None and bool(waiting.savers) and not waiting.locked_until)
 
     def _note(self, key: Key, entry: Unwritten) -> Note:
         return Note(*key, entry.queue, entry.progress, entry.checkpoint, tuple(entry.lines), self._log_limit)
@@ -198,21 +206,23 @@ class Scribe:
         pause = 0.05
         while self._gather():
             try:
-                self._write(list(self._writing.items()))
+                locked = self._write(self._writing)
             except Unavailable as error:
                 logger.warning("What jobs say waits for the database: %s", error)
-                self._put_back()
+                self._put_back(self._writing)
                 with self._changed:
                     self._changed.wait_for(lambda: self._closing, pause)
                     if self._closing:
                         return
                 pause = min(pause * 2, LONGEST_PAUSE)
+                continue
             except Exception:
                 logger.exception("What jobs say could not be written together; it is tried one by one.")
-                self._write_one_by_one()
-            else:
-                pause = 0.05
-                self._end_writing()
+                locked = self._write_one_by_one()
+            pause = 0.05
+            self._put_back(locked)
+            if locked and self._closing:
+                return
 
     def _gather(self) -> bool:
         """Wait until there is something to write, and a moment for more of it; False at the end."""
@@ -223,44 +233,51 @@ class Scribe:
                     return False
                 self._changed.wait_for(lambda: self._urgent or self._closing, EVERY)
                 # Meanwhile a turn may have taken it all.
-                self._writing, self._unwritten, self._urgent = self._unwritten, {}, False
-                self._size = 0
+                now, self._urgent = monotonic(), False
+                free = [key for key, entry in self._unwritten.items() if self._closing or entry.locked_until <= now]
+                self._writing = {key: self._unwritten.pop(key) for key in free}
+                self._account()
             return True
 
-    def _write(self, entries: Sequence[tuple[Key, Unwritten]]) -> None:
+    def _write(self, entries: Mapping[Key, Unwritten]) -> dict[Key, Unwritten]:
+        """Those that somebody else has locked are given back."""
         if self._store is None:
             self._store = self._open_store()
             if self._closing:
                 self._store.patience = FAREWELL
-        self._store.note([self._note(key, entry) for key, entry in entries])
-        for _, entry in entries:
+        written = self._store.note([self._note(key, entry) for key, entry in entries.items()], waits=False)
+        locked = {}
+        for (key, entry), is_written in zip(entries.items(), written, strict=True):
+            if is_written is None:
+                entry.locked_until = monotonic() + EVERY
+                locked[key] = entry
+                continue
             for saved in entry.savers:
                 saved(None)
             entry.savers = []
+        return locked
 
-    def _write_one_by_one(self) -> None:
+    def _write_one_by_one(self) -> dict[Key, Unwritten]:
         """One of them cannot be stored: the others must not suffer."""
-        for key, entry in list(self._writing.items()):
+        locked: dict[Key, Unwritten] = {}
+        for key, entry in self._writing.items():
             try:
-                self._write([(key, entry)])
+                locked |= self._write({key: entry})
             except Exception as error:
                 logger.exception("What job %s said in attempt %s could not be stored and is lost.", *key)
                 for saved in entry.savers:
                     saved(error)
-        self._end_writing()
+        return locked
 
-    def _put_back(self) -> None:
+    def _put_back(self, entries: Mapping[Key, Unwritten]) -> None:
+        """The rest of what was being written is done."""
         with self._changed:
-            for key, entry in self._writing.items():
+            for key, entry in entries.items():
                 newer = self._unwritten.get(key)
                 if newer is not None:
                     entry.absorb(newer)
                 self._unwritten[key] = entry
-            self._urgent = any(entry.savers for entry in self._unwritten.values())
-        self._end_writing()
-
-    def _end_writing(self) -> None:
-        with self._changed:
+            self._urgent = any(entry.savers and not entry.locked_until for entry in self._unwritten.values())
             self._writing = {}
             self._account()
             self._changed.notify_all()

@@ -102,6 +102,9 @@ class Sweeper(threading.Thread):
         self._wake = threading.Event()
         self._closing = False
         self._slice = 0
+        self.overdue_in: float | None = (
+            None  # after a sweep: seconds until the next deadline that it could do something about
+        )
         self._locked: Unavailable | None = None  # what a part of this sweep met
         self._look_at = 0.0
         self._next = {"park": 0.0, "restore": 0.0, "archive": 0.0}
@@ -136,9 +139,10 @@ class Sweeper(threading.Thread):
         pulse = self.store.pulse()
         if pulse.strays:
             self._apart(self.recover_strays)
+        self.overdue_in = pulse.overdue_in
         overdue = pulse.overdue_in is not None and pulse.overdue_in <= 0
         if overdue:
-            self._apart(self.store.end_overdue)
+            self.overdue_in = self._apart(self.store.end_overdue)
         if pulse.aborts:
             self._apart(lambda: self.store.end_old_aborts(ABORT_PATIENCE))
         shut = pulse.shut and (self._apart(self.store.shut) or 0) > 0
@@ -164,7 +168,7 @@ class Sweeper(threading.Thread):
         rest = QUICK if self.store.lock_path() else min(self._settings.heartbeat, self._settings.lost_after / 4)
         if shut or not self._next["park"]:
             rest = SOON
-        return rest if pulse.overdue_in is None else max(0.05, min(rest, pulse.overdue_in))
+        return rest if self.overdue_in is None else max(SOON, min(rest, self.overdue_in))
 
     def _apart(self, part: Callable[[], T]) -> T | None:
         """A part of a sweep: whoever keeps a lock that it needs does not keep us from the others."""

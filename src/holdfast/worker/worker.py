@@ -545,7 +545,7 @@ class Worker:
             sweeper.sweep(everything=True)
             self._await_judge()
             pulse = self.store.pulse()
-            overdue = pulse.overdue_in is not None and pulse.overdue_in <= 0
+            overdue = sweeper.overdue_in is not None and sweeper.overdue_in <= 0
             more = pulse.shut or overdue or (answer.wake_in == 0 and not pulse.tripped)
 
     def _await_judge(self) -> None:

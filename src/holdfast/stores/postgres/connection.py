@@ -68,6 +68,7 @@ class Connection:
         self.conninfo = conninfo
         self.patience = patience
         self.lock_within = patience  # seconds to wait for a lock; None: as long as it takes
+        self.gives_up_at: float | None = None  # when whoever asks now waits no longer, whatever patience there is
         self.still_within: float | None = None  # seconds that a transaction may stand still
         self.name = name
         self.lock = threading.RLock()
@@ -124,6 +125,8 @@ class Connection:
         if self.only_once is not None:
             raise Conflict(self.only_once)
         ends = None if self.patience is None else monotonic() + self.patience
+        if self.gives_up_at is not None:
+            ends = self.gives_up_at if ends is None else min(ends, self.gives_up_at)
         pause = 0.05
         while True:
             if self._closed:

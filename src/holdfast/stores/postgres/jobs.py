@@ -25,6 +25,9 @@ PROMOTED = 1000  # most jobs whose time has come that one turn puts in line
 MOST_EXPECTED = 100  # ends of lone tasks
 MANY = 20  # tasks that end in one turn
 CAREFUL_FOR = 5.0  # seconds after a lock could not be had
+IN_LINE = frozenset(
+    {"claim", "candidates", "candidates_by_key", "lane_heads"}
+)  # statements that look for what to claim
 
 
 class PostgresStore(PostgresAdding):
@@ -36,6 +39,7 @@ class PostgresStore(PostgresAdding):
     def __init__(self, conninfo: str, instance: str, clock: Clock, patience: float | None = 5) -> None:
         super().__init__(conninfo, instance, clock, patience)
         self._careful_until = 0.0  # claims pass over jobs that somebody else has locked
+        self._has_queues = False  # this turn has the locks of its throttled queues
         self._at_once = False  # this turn is made in two round trips
         self._to_begin = False  # the next statements begin the transaction
         self._along: Turn | None = None  # goes along with the next run that is written
@@ -52,6 +56,13 @@ class PostgresStore(PostgresAdding):
             store.give_way(self.connection.still_within, self.connection.lock_within)
         store._told, store.floors, store._expected = self._told, self.floors, self._expected
         return store
+
+    @property
+    def _careful(self) -> bool:
+        return monotonic() < self._careful_until
+
+    def text(self, name: str, queue: str = "", asked: str = "asked_types") -> str:
+        return super().text(name, queue, f"{asked} unlocked" if name in IN_LINE and self._careful else asked)
 
     # Round trips
 
@@ -164,12 +175,15 @@ class PostgresStore(PostgresAdding):
 
     def exchange(self, turn: Turn) -> TurnAnswer:
         """The others go on without queues whose lock cannot be had; who has no patience for ever is told of it (C7)."""
+        self._has_queues = False
         try:
             return self._exchange(turn)
         except Unavailable as error:
             if self.connection.depth or self.patience is not None or not error.locked:
                 raise  # inside a transaction, which has failed, it is for whoever began that
-            self._careful_until = monotonic() + CAREFUL_FOR
+            was_careful, self._careful_until = self._careful, monotonic() + CAREFUL_FOR
+            if self._has_queues and not was_careful:
+                return self.exchange(turn)  # it was the lock of a job, which is passed over now
             locked = [want.queue for want in turn.wants if self.queue_row(want.queue).throttled]
             if not locked and (turn.done or turn.reports or not turn.wants):
                 raise  # it may be one of these
@@ -207,6 +221,7 @@ class PostgresStore(PostgresAdding):
     def _with_throttled(self, turn: Turn, answer: TurnAnswer, looked: Sequence[Look]) -> TurnAnswer:
         """What the look at each throttled queue came to."""
         claimed, full = list(answer.claimed), dict[str, float | None]()
+        self._has_queues = bool(looked)
         for look in looked:
             if not self.clock.movable:
                 self._now = look.bucket["now"].astimezone(UTC)  # not earlier than what it found due
@@ -358,8 +373,6 @@ class PostgresStore(PostgresAdding):
                 wire.send(self.text("tell"), {"channel": self.channel, "queue": queue})
         promoted = wire.send(self.text("promote"), {"now": now, "limit": PROMOTED}) if turn.promote else None
         begun = self._begun(wants, common)
-        if monotonic() < self._careful_until:
-            asked += " unlocked"
         claims = [
             (
                 want,

@@ -35,6 +35,7 @@ class Connection:
     def __init__(self, path: str, patience: float | None) -> None:
         self.path = path
         self.patience = patience
+        self.gives_up_at: float | None = None  # when whoever asks now waits no longer, whatever patience there is
         self.lock = threading.RLock()
         self.depth = 0
         self.broken: str | None = None
@@ -249,7 +250,10 @@ class Connection:
             try:
                 return action()
             except BUSY:
-                if self._closing or (self.patience is not None and monotonic() - began > self.patience):
+                now = monotonic()
+                if self._closing or (self.patience is not None and now - began > self.patience):
+                    raise
+                if self.gives_up_at is not None and now > self.gives_up_at:
                     raise
                 sleep(pause * (0.5 + random.random()))
                 pause = min(pause * 1.5, LONGEST_PAUSE)

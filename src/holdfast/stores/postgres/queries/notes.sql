@@ -2,6 +2,14 @@
 -- Which attempts hold these jobs, until the end of the transaction. In the order of ids, as everybody locks them.
 select id, attempt from {job} where id = any(:ids::bigint[]) and state = 'running' and situation = 'held' order by id for update;
 
+-- name: lock_free_held
+-- The same, but for jobs that somebody else has locked.
+select id, attempt from {job} where id = any(:ids::bigint[]) and state = 'running' and situation = 'held' order by id for update skip locked;
+
+-- name: held_attempts
+-- The same without a lock: whatever was not among the free ones is locked, or stale.
+select id, attempt from {job} where id = any(:ids::bigint[]) and state = 'running' and situation = 'held';
+
 -- name: note
 -- What an attempt says of its own job; null leaves what is there.
 update {queue_table} set progress = coalesce(:progress::float8, progress),

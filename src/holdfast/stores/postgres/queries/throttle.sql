@@ -29,27 +29,28 @@ from {lease} l cross join unnest(l.ids) i (id)
 where l.queue = :queue and (l.factor is null or (:keyed and l.pool is null)) and j.situation in ('held', 'waiting');
 
 -- name: candidates
--- The head of the line, and jobs of factor 0 wherever they stand. No row locks: the queue's lock keeps other claimers out.
-(select id, job_type, throttle_factor, major, minor, ready_time, ctid::text as spot from {ready}
- where queue = :queue and job_type = any(:types::text[]) and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
+-- The head of the line, and jobs of factor 0 wherever they stand. No row locks, unless it looks for what is unlocked: the queue's lock keeps other
+-- claimers out.
+(select id, job_type, throttle_factor, major, minor, ready_time, ctid::text as spot from {ready} line
+ where queue = :queue and {asked} and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
    and (closes_time is null or closes_time > coalesce(:now::timestamptz, statement_timestamp()))
  order by major, minor, id limit :limit)
 union all
-(select id, job_type, throttle_factor, major, minor, ready_time, ctid::text as spot from {ready}
- where queue = :queue and throttle_factor = 0 and job_type = any(:types::text[]) and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
+(select id, job_type, throttle_factor, major, minor, ready_time, ctid::text as spot from {ready} line
+ where queue = :queue and throttle_factor = 0 and {asked} and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
    and (closes_time is null or closes_time > coalesce(:now::timestamptz, statement_timestamp()))
  order by major, minor, id limit :limit);
 
 -- name: candidates_by_key
 -- As candidates, with the value of a key in the payload.
 select r.*, (j.payload::json #> :path::text[])::text as value from (
-(select id, job_type, throttle_factor, major, minor, ready_time, ctid::text as spot from {ready}
- where queue = :queue and job_type = any(:types::text[]) and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
+(select id, job_type, throttle_factor, major, minor, ready_time, ctid::text as spot from {ready} line
+ where queue = :queue and {asked} and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
    and (closes_time is null or closes_time > coalesce(:now::timestamptz, statement_timestamp()))
  order by major, minor, id limit :limit)
 union all
-(select id, job_type, throttle_factor, major, minor, ready_time, ctid::text as spot from {ready}
- where queue = :queue and throttle_factor = 0 and job_type = any(:types::text[]) and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
+(select id, job_type, throttle_factor, major, minor, ready_time, ctid::text as spot from {ready} line
+ where queue = :queue and throttle_factor = 0 and {asked} and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
    and (closes_time is null or closes_time > coalesce(:now::timestamptz, statement_timestamp()))
  order by major, minor, id limit :limit)) r
 cross join lateral (select payload from {queue_table} where id = r.id offset 0) j;
@@ -66,8 +67,8 @@ select lane from hops where lane is not null limit :limit;
 -- The first jobs of lanes that are open again.
 select a.id, a.job_type, a.throttle_factor, a.major, a.minor, a.ready_time, a.spot, l.lane from unnest(:lanes::text[]) l (lane)
 cross join lateral (
-  select id, job_type, throttle_factor, major, minor, ready_time, ctid::text as spot from {aside}
-  where queue = :queue and lane = l.lane and job_type = any(:types::text[])
+  select id, job_type, throttle_factor, major, minor, ready_time, ctid::text as spot from {aside} line
+  where queue = :queue and lane = l.lane and {asked}
     and (closes_time is null or closes_time > coalesce(:now::timestamptz, statement_timestamp()))
   order by major, minor, id limit :limit) a
 order by a.major, a.minor, a.id limit :limit;
@@ -84,7 +85,10 @@ on conflict do nothing;
 -- The same at once for a whole stretch of the line: jobs whose factor is above the limit.
 with head as (select ctid, throttle_factor, job_type from {ready} where queue = :queue order by major, minor, id limit :limit),
  moved as (
-  delete from {ready} where ctid = any(array(select ctid from head where throttle_factor > :most and job_type <> all(:staying::text[]))) returning *)
+  delete from {ready} where ctid = any(array(
+    select ctid from {ready} where ctid = any(array(select ctid from head where throttle_factor > :most and job_type <> all(:staying::text[])))
+    for update skip locked))
+  returning *)
 insert into {aside} (queue, lane, major, minor, id, job_type, throttle_factor, closes_time, ready_time)
 select queue, '[null,' || throttle_factor || ']', major, minor, id, job_type, throttle_factor, closes_time, ready_time from moved
 on conflict do nothing;

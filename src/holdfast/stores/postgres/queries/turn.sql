@@ -32,14 +32,15 @@ job_type = any(:types::text[]);
 (major, minor, id) > (:major::float8, :minor::float8, :last::bigint);
 
 -- name: unlocked
--- Goes into claim beside them: only what nobody else has locked. Differs from SQLite, where who writes has locked everything.
-exists (select from {queue_table} j where j.id = {ready}.id for no key update skip locked);
+-- Goes into claim, and into the look at a throttled queue, beside them: only what nobody else has locked, and what is found stays ours until the
+-- end of the transaction. Differs from SQLite, where who writes has locked everything.
+exists (select from {queue_table} j where j.id = line.id for no key update skip locked);
 
 -- name: claim
 -- The first jobs in claim order that this worker can run enter running. Whoever deletes the ready row owns the job; the row is
 -- looked at again: a hint that was wrong is gone and starts nothing. A task that somebody holds is put apart; then a row without id tells of it.
 with head as (
-  select ctid from {ready}
+  select ctid from {ready} line
   where queue = :queue and {asked} and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
     and (closes_time is null or closes_time > coalesce(:now::timestamptz, statement_timestamp()))
     and (select not paused and coalesce(set_limit, declared_limit) < 1 and throttler is null from {queue} where name = :queue)

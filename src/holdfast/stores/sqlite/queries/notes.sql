@@ -2,6 +2,14 @@
 -- Which attempts hold these jobs, until the end of the transaction: here a write transaction has the whole database.
 select id, attempt from {job} where id in (select value from json_each(:ids)) and state = 'running' and situation = 'held' order by id;
 
+-- name: lock_free_held
+-- Who writes has locked all of them.
+select id, attempt from {job} where id in (select value from json_each(:ids)) and state = 'running' and situation = 'held' order by id;
+
+-- name: held_attempts
+-- The same without a lock.
+select id, attempt from {job} where id in (select value from json_each(:ids)) and state = 'running' and situation = 'held';
+
 -- name: note
 -- What an attempt says of its own job; null leaves what is there.
 update {queue_table} set progress = coalesce(:progress, progress),

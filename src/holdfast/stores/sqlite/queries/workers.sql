@@ -40,7 +40,8 @@ where l.worker is not null and (w.id is null or w.gone is not null) limit :limit
 select id, queue, deadline_time, ids from {lease} where deadline_time <= :now order by deadline_time limit :limit;
 
 -- name: next_deadline
-select min(deadline_time) as deadline_time from {lease} where deadline_time is not null;
+-- But for leases that were looked at and are kept.
+select min(deadline_time) as deadline_time from {lease} where deadline_time is not null and id not in (select value from json_each(:kept));
 
 -- name: old_aborts
 select job, attempt, actor from {abort} where request_time <= :before limit :limit;
