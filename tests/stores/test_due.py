@@ -65,7 +65,9 @@ def test_the_worker_is_told_when_the_next_time_comes(store: Store, clock: Movabl
     add(store, delay=5)
     assert worker.turn(promote=True).wake_in == pytest.approx(5)
     clock.advance(6)
-    assert worker.turn(promote=True).wake_in == pytest.approx(54)
+    answer = worker.turn(promote=True)
+    assert (answer.wake_in, answer.promoted) == (pytest.approx(54), 1)
+    assert worker.turn(promote=True).promoted == 0
 
 
 @pytest.mark.parametrize("state", ["initial", "error", "loose", "scheduled", "paused"])

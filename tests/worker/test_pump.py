@@ -1,13 +1,14 @@
 """Turns of a pump, made by hand: who looks when, and who is woken."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from holdfast import App
 from holdfast.errors import NotFound, Unavailable
-from holdfast.stores.contract import Claimed
+from holdfast.stores.contract import Claimed, Turn, TurnAnswer
 from holdfast.worker.attempt import handed_back
 from holdfast.worker.pump import Pump
 from holdfast.worker.worker import Worker
@@ -42,19 +43,95 @@ def worker(app: App) -> Iterator[Worker]:
     made.store.close()
 
 
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Pump], list[list[str]]]:
+    """The queues that a pump asks, turn by turn."""
+
+    def noted(pump: Pump) -> list[list[str]]:
+        found, exchange = list[list[str]](), pump.store.exchange
+
+        def note(turn: Turn) -> TurnAnswer:
+            found.append([want.queue for want in turn.wants])
+            return exchange(turn)
+
+        monkeypatch.setattr(pump.store, "exchange", note)
+        return found
+
+    return noted
+
+
 def test_a_claim_that_emptied_its_queue_is_not_followed_by_a_look_at_all_of_them(app: App, worker: Worker) -> None:
     app.job_types["quick_mail"].enqueue()
     pump = worker.pumps[0]
     assert pump._turn()
     until(lambda: worker.hand.finished, what="it has ended")
-    assert (worker.hand.attempts, pump._called) == (1, False)
+    assert (worker.hand.attempts, bool(pump._called or pump._rotation.unasked)) == (1, False)
 
 
 def test_a_claim_that_got_all_it_asked_for_is_followed_by_a_look(app: App, worker: Worker) -> None:
     app.job_types["quick_mail"].enqueue_many([{} for _ in range(3)])
     pump = worker.pumps[0]
     assert pump._turn()
-    assert (worker.hand.attempts, pump._called) == (2, True)  # half of its four slots are for each queue
+    assert (worker.hand.attempts, pump._rotation.unasked) == (2, {"mail"})  # half of its four slots are for each queue
+
+
+def test_a_pump_asks_again_only_where_there_was_more(
+    app: App, worker: Worker, asked: Callable[[Pump], list[list[str]]]
+) -> None:
+    app.job_types["quick_mail"].enqueue_many([{} for _ in range(3)])
+    first, second = worker.pumps
+    turns = asked(first)
+    assert first._turn()
+    until(lambda: len(worker.hand.finished) == 2, what="they have ended")
+    assert first._turn()
+    assert [sorted(queues) for queues in turns] == [["mail", "work"], ["mail"]]
+    assert list(second._called_for) == ["mail"]
+
+
+def test_jobs_whose_time_has_come_may_be_in_any_queue(
+    app: App, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pump = worker.pumps[0]
+    assert pump._turn()
+    exchange = pump.store.exchange
+    monkeypatch.setattr(pump.store, "exchange", lambda turn: structs.replace(exchange(turn), promoted=1))
+    pump.look_in(["work"], promote=True)
+    assert pump._turn()
+    assert pump._called
+
+
+def test_news_of_a_queue_is_a_call_for_that_queue(
+    app: App, worker: Worker, asked: Callable[[Pump], list[list[str]]]
+) -> None:
+    pump = worker.pumps[0]
+    turns = asked(pump)
+    assert pump._turn()
+    worker._on_news("work")
+    assert pump._turn()
+    pump.look()
+    assert pump._turn()
+    assert [sorted(queues) for queues in turns] == [["mail", "work"], ["work"], ["mail", "work"]]
+
+
+def test_news_of_a_queue_that_is_not_known_makes_it_known(app: App, worker: Worker) -> None:
+    pump = worker.pumps[0]
+    assert pump._turn()
+    app.queue("new")
+    app.enqueue("new", "other", {})
+    worker._on_news("new")
+    pump._turn()
+    assert "new" in pump._rotation.queues
+
+
+def test_a_second_look_is_for_the_queues_of_what_was_claimed(app: App, worker: Worker) -> None:
+    app.job_types["quick_mail"].enqueue()
+    pump = worker.pumps[0]
+    assert pump._turn()
+    assert pump._look_behind is not None
+    assert pump._look_behind[1] == {"mail"}
+    pump._look_behind = 0.0, {"mail"}
+    pump._wants()
+    assert pump._look_behind is None
 
 
 def test_after_a_turn_a_pump_goes_on_if_there_is_more_and_rests_if_not(app: App, worker: Worker) -> None:
@@ -66,7 +143,7 @@ def test_after_a_turn_a_pump_goes_on_if_there_is_more_and_rests_if_not(app: App,
     assert pump._turn()
     assert pump._is_more()  # it got all it asked for
     pump._called = False
-    pump._rotation.unasked = 0
+    pump._rotation.unasked.clear()
     until(lambda: len(worker.hand.finished) == 2, what="they have ended")
     assert pump._is_more()  # nobody wakes a pump that is at a turn
     assert pump._turn()

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import App
+from holdfast import App, Job, compose
+from holdfast.compose import Workflow
 from tests.faults.fleet import until
 from tests.raw_sql import RawSql
 
@@ -124,3 +125,59 @@ def test_tasks_end_while_the_next_ones_are_being_stored(app: Callable[..., App],
         assert run.wait(60).state == "SUCCESS"
         sql("begin")
     assert run.refresh().steps["each"].succeeded == 20
+
+
+def listed(own: App, size: int, most: int, function: Callable[[Any], Any]) -> Workflow:
+    workflow = own.workflow("w")
+    workflow.step(name="each", items=lambda task: range(size), max_undone=most)(function)
+    return workflow
+
+
+def makers(own: App) -> list[Job]:
+    return own.find(job_type="w.each", job_key="t:each.items")
+
+
+@pytest.mark.claim("F12")
+def test_a_maker_goes_on_while_tasks_end(app: Callable[..., App], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("STILL", "LONGEST"):
+        monkeypatch.setattr(compose, name, 60.0)
+    own = app()
+
+    async def quick(task: Any) -> None: ...
+
+    workflow = listed(own, 400, 20, quick)
+    with own.worker(concurrency=10):
+        assert workflow.submit("t").wait(100).state == "SUCCESS"
+    assert [job.result for job in makers(own)] == [400]
+
+
+@pytest.mark.claim("F12")
+def test_a_maker_does_not_wait_where_one_job_runs_at_a_time(
+    app: Callable[..., App], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("STILL", "LONGEST"):
+        monkeypatch.setattr(compose, name, 600.0)
+    own = app()
+    workflow = listed(own, 60, 20, lambda task: None)
+    with own.worker(concurrency=1):
+        assert workflow.submit("t").wait(20).state == "SUCCESS"
+    assert len(makers(own)) > 3
+
+
+@pytest.mark.claim("F12")
+@pytest.mark.parametrize("limit", ["STILL", "LONGEST"])
+def test_a_maker_leaves_the_rest_to_the_next_one(
+    app: Callable[..., App], monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """Nothing ends for a while, or it has been at it for long."""
+    for name in ("STILL", "LONGEST"):
+        monkeypatch.setattr(compose, name, 0.0 if name == limit else 600.0)
+    own, go_on = app(), threading.Event()
+    workflow = listed(own, 60, 20, lambda task: go_on.wait(100))
+    with own.worker(concurrency=4):
+        run = workflow.submit("t")
+        until(lambda: makers(own) and makers(own)[0].state == "final", what="the first maker has ended")
+        assert run.refresh().steps["each"].undone == 20
+        go_on.set()
+        assert run.wait(100).state == "SUCCESS"
+    assert len(makers(own)) > 1

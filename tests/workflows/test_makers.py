@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import App
-from holdfast.stores.contract import Claimed, Done
+from holdfast.stores.contract import Claimed, Done, NewJob
 from tests.by_hand import WorkerByHand
 from tests.faults.fleet import until
 from tests.raw_sql import RawSql
@@ -103,3 +103,13 @@ def test_a_maker_that_was_overtaken_does_not_wait_for_those_who_wait_for_it(made
     made.other.insert = insert
     assert made.add(made.other, 0, 4) is None
     assert not ends
+
+
+@pytest.mark.broken_on_purpose  # what the run waits for is a job that is not its own
+def test_an_item_whose_key_somebody_holds_keeps_no_other_from_being_stored(made: Made) -> None:
+    held = NewJob(queue="workflows", job_type="w.each", payload="{}", job_key="t:each.item-1", delay=3600.0)
+    [stranger] = made.own.store.add([held])
+    assert made.add(made.other, 0, 3) == 7
+    found = {job.job_key: job.id for job in made.own.find(job_type="w.each") if job.state == "initial"}
+    assert found.keys() == {"t:each.item-0", "t:each.item-1", "t:each.item-2"}
+    assert found["t:each.item-1"] == stranger.id

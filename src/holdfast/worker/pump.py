@@ -116,7 +116,7 @@ class Pump(threading.Thread):
     @property
     def hungry(self) -> bool:
         """It wanted to ask for jobs and there was no room."""
-        return bool(self._rotation.unasked)
+        return self._rotation.hungry
 
     def close(self) -> None:
         self._closing = True
@@ -157,7 +157,7 @@ class Pump(threading.Thread):
     def _is_more(self) -> bool:
         """There may be something to tell or to ask already, after a turn. For what comes later we are woken."""
         called = self._called or self._called_for or self._heard
-        return bool(called or self._rotation.unasked or self.hand.has_finished)
+        return bool(called or self.hungry or self.hand.has_finished)
 
     def _recover(self) -> None:
         try:
@@ -216,7 +216,9 @@ class Pump(threading.Thread):
             self._notes += self.worker.scribe.take(done, reports)
         if self.hand.throttled and ended:  # that makes room under a limit
             queues = None if reports else {item.call.queue for item in done}
-            self._called_for.extend(row.name for row in self._rows if row.throttled or queues is None or row.name in queues)
+            self._called_for.extend(
+                row.name for row in self._rows if row.throttled or queues is None or row.name in queues
+            )
             self._rests.end(queues)
 
     def _queues_of_tasks(self) -> list[str]:
@@ -227,12 +229,11 @@ class Pump(threading.Thread):
         """What to ask for: nothing while it takes no jobs, or when every queue was asked since somebody called."""
         self._take_calls(monotonic())
         following = self._queues_of_tasks()
-        known = self._rotation.queues
-        if not self.worker.takes_jobs or not (self._rotation.unasked or following or not known):
+        if not self.worker.takes_jobs or not (self.hungry or following):
             return [], 0
         room = self.hand.reserve(BATCH, self._ending() if self.hand.throttled or following else 0)
         try:
-            if room and (self._reread or not known):
+            if room and (self._reread or not self._rotation.queues):
                 self._read_queues()
         except BaseException:
             self.hand.answered(room)
@@ -278,7 +279,9 @@ class Pump(threading.Thread):
         while self._called_for:
             queue = self._called_for.popleft()
             self._rotation.call([queue])
-            self._reread = self._reread or self._is_new(queue)
+            if self._is_new(queue):
+                self._reread = True
+                self._rotation.call()
 
     def _is_new(self, queue: str) -> bool:
         wanted = self.worker.settings.queues

@@ -16,6 +16,7 @@ class Rotation:
     def __init__(self) -> None:
         self.queues: deque[str] = deque()
         self.unasked: set[str] = set()  # of them, since somebody called
+        self._called_early = False  # before any was known
         self.rich: set[str] = set()  # gave all they were asked for, the last time
 
     def know(self, names: Sequence[str]) -> None:
@@ -23,10 +24,17 @@ class Rotation:
         if set(names) != set(self.queues):
             self.queues = deque(names)
             self.rich &= set(names)
-        self.call()
+        self._called_early = False
+        self.unasked = set(names)
+
+    @property
+    def hungry(self) -> bool:
+        """Somebody called, and not all were asked since."""
+        return bool(self.unasked) or self._called_early
 
     def call(self, queues: Iterable[str] | None = None) -> None:
         """These, or (None) all, may have something."""
+        self._called_early = not self.queues
         self.unasked |= set(self.queues) if queues is None else set(queues).intersection(self.queues)
 
     def next(self, room: int, awake_of: Callable[[Sequence[str]], list[str]]) -> tuple[list[str], set[str]]:

@@ -276,7 +276,10 @@ class PostgresStore(PostgresAdding):
         asked = [("put_step", {**step, "run": run["id"]}, "") for step in steps]
         along, self._along = self._along, None
         whole = along is not None and not self.writes_more
-        asked += [("put_run", run, ""), *(self._adding_all_alike(alike, True) if whole else self._adding_alike(alike) for alike in groups)]
+        asked += [
+            ("put_run", run, ""),
+            *(self._adding_all_alike(alike, True) if whole else self._adding_alike(alike) for alike in groups),
+        ]
         found = self._asked(asked, along)[len(asked) - len(groups) :]
         return [
             job_id
