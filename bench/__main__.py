@@ -194,6 +194,7 @@ def execute(place: Place, scale: Scale) -> list[Row]:
         "threads": lambda: execution(place, count, job_type="thread_noop"),
         "two": lambda: execution(place, count, 2),
         "burst": lambda: burst(place, count),
+        "forty": lambda: execution(place, count, idle_queues=39),
     }
     if isinstance(place, Postgres):
         kinds["one_pump"] = lambda: execution(place, count, pumps=1)
@@ -206,6 +207,7 @@ def execute(place: Place, scale: Scale) -> list[Row]:
         rate(f"{on}: 1 worker, async no-op", got["one"], got["raw"], "bare turn"),
         rate(f"{on}: 1 worker, burst on an empty queue", got["burst"], got["one"], "loaded before", at_least=0.8),
         rate(f"{on}: 1 worker, thread no-op", got["threads"], got["one"], "async", at_least=0.9),
+        rate(f"{on}: 1 worker, 40 queues, one of them busy", got["forty"], got["one"], "1 queue", at_least=0.8),
     ]
     if not isinstance(place, Postgres):
         small = rate(f"{on}: 1 worker, async no-op", got["one"], got["raw_100"], "bare turn, batch 100", at_least=0.4)

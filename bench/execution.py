@@ -74,6 +74,7 @@ def execution(
     job_type: str = "noop",
     source: str = "",
     fixed: Mapping[str, Any] | None = None,
+    idle_queues: int = 0,
     **settings: Any,
 ) -> Run:
     """Jobs are loaded, workers started; measured from the first job begun until the store shows every job final."""
@@ -82,7 +83,8 @@ def execution(
     place.settle()
     look = place.look()
     try:
-        with workers(url, place.folder, count, processes, **settings) as started:
+        more = ("--idle-queues", str(idle_queues))
+        with workers(url, place.folder, count, processes, *more, **settings) as started:
             run = watch(place, look, UNFINISHED.format(after=after), count, started)
             check_marks(started, count)
             return run

@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 from bench import flows
@@ -20,8 +21,8 @@ from holdfast import App
 QUEUE = "work"
 
 
-def bench_app(url: str, marks: Marks | None = None, **settings: Any) -> App:
-    """An app with a queue `work` whose handlers leave marks."""
+def bench_app(url: str, marks: Marks | None = None, idle_queues: int = 0, **settings: Any) -> App:
+    """An app with a queue `work` whose handlers leave marks, and others in which nothing is done."""
     app = App(url, **settings)
     queue = app.queue(QUEUE)
     hit = marks.hit if marks else print
@@ -43,6 +44,10 @@ def bench_app(url: str, marks: Marks | None = None, **settings: Any) -> App:
         hit(i)
         await asyncio.sleep(seconds)
 
+    for number in range(idle_queues):
+        name = f"idle_{ascii_lowercase[number // 26]}{ascii_lowercase[number % 26]}"
+        app.queue(name).job(name=name)(noop.handler.function)
+
     return app
 
 
@@ -55,11 +60,12 @@ def main() -> None:
     parser.add_argument("--app", type=json.loads, default={}, help="settings of the app")
     parser.add_argument("--enqueue", type=int, default=0, help="enqueue so many jobs itself, one each --gap seconds")
     parser.add_argument("--gap", type=float, default=0.02)
+    parser.add_argument("--idle-queues", type=int, default=0, help="beside the one that is used")
     parser.add_argument("--flows", type=int, nargs=3, metavar=("WIDTH", "LENGTH", "ITEMS"), help="workflows as well")
     arguments = parser.parse_args()
     threading.Thread(target=_die_with_driver, daemon=True).start()
     marks = Marks(arguments.marks, arguments.size)
-    app = bench_app(arguments.url, marks, **arguments.app)
+    app = bench_app(arguments.url, marks, arguments.idle_queues, **arguments.app)
     if arguments.flows:
         flows.declare(app, marks.hit, *arguments.flows)
     stop = threading.Event()
