@@ -84,7 +84,8 @@ def test_the_response_handler_and_not_the_handler_is_called_with_the_answer(app:
     assert (job.refresh().outcome, job.refresh().result) == ("success", [7, "k", 12, 2])
 
 
-def test_a_response_handler_is_told_of_a_failure_and_decides(app: Callable[..., App]) -> None:
+@pytest.mark.parametrize(("retry", "kind"), [(False, "failed"), (True, "exception")])
+def test_a_response_handler_is_told_of_a_failure_and_decides(app: Callable[..., App], retry: bool, kind: str) -> None:
     own = app()
     seen = []
 
@@ -99,10 +100,10 @@ def test_a_response_handler_is_told_of_a_failure_and_decides(app: Callable[..., 
 
     job = charge.enqueue()
     own.run_until_idle()
-    own.fail(job_id=job.id, error="no money")
+    own.fail(job_id=job.id, error="no money", retry=retry)
     own.run_until_idle()
     assert (job.refresh().outcome, str(job.refresh().error)) == ("failed", "sorry: no money")
-    assert seen == [JobError("Failed", "no money", "failed")]
+    assert seen == [JobError("Failed", "no money", kind)]
 
 
 @pytest.mark.claim("R4")
