@@ -348,13 +348,13 @@ class PostgresInstance(SqlStore):
                     forgotten = f"{self.instance}__forgotten_{written}"
                     if kind == "forgotten":
                         return forgotten
-                    if not self._has_runs(name):
+                    if not self._is_wanted(name):
                         return self._take_out(name, forgotten)
         return None
 
-    def _has_runs(self, month: str) -> bool:
-        """A run that is kept was under way in that month: its jobs stay, and the month with them."""
-        found = self._defined("month_of_runs", {"month": queryfile.quoted(month)}).fetchall()
+    def _is_wanted(self, month: str) -> bool:
+        """A run or build that is kept has jobs in that month: they stay, and the month with them."""
+        found = self._defined("is_month_wanted", {"month": queryfile.quoted(month)}).fetchall()
         return bool(found[0][0])
 
     def _take_out(self, month: str, forgotten: str) -> str:
