@@ -519,7 +519,7 @@ class Run:
         return Run(self._app, self._app.store.archive_run(self.id, check_actor(actor)))
 
     def delete(self, *, actor: str = "app") -> None:
-        """Forget it; its trigger stays used. `Conflict` unless it is done."""
+        """Forget it and its jobs, in the archive too; its trigger stays used. `Conflict` unless it is done."""
         self._app.store.delete_run(self.id, check_actor(actor))
 
     def __repr__(self) -> str:

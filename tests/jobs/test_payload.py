@@ -41,6 +41,27 @@ class Reason(enum.StrEnum):
     LATE = "late"
 
 
+class Size(enum.Enum):
+    SMALL = 1
+    LARGE = 2
+
+
+class Right(enum.Flag):
+    READ = 1
+    WRITE = 2
+    OWN = 4
+
+
+class Gap(enum.Flag):
+    FIRST = 1
+    THIRD = 4
+
+
+class Wide(enum.IntFlag):
+    ONE = 1
+    TWO = 2
+
+
 class Weight(enum.Enum):
     HALF = 0.5
 
@@ -51,6 +72,11 @@ class User:
     age: int = 0
     born: datetime | None = None
     friends: tuple["User", ...] = ()
+
+
+@dataclass(frozen=True)
+class Sized:
+    size: Size
 
 
 @dataclass(frozen=True)
@@ -344,6 +370,13 @@ TYPED: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (Decimal, st.decimals(allow_nan=False, allow_infinity=False)),
     (Colour, st.sampled_from(Colour)),
     (Level, st.sampled_from(Level)),
+    (Size, st.sampled_from(Size)),
+    (Right, st.integers(0, 7).map(Right)),
+    (Gap, st.sampled_from([0, 1, 4, 5]).map(Gap)),
+    (Wide, st.integers(0, 9).map(Wide)),
+    (list[Right | None], st.lists(st.none() | st.integers(0, 7).map(Right), max_size=3)),
+    (dict[str, tuple[Size, ...]], st.dictionaries(texts, st.lists(st.sampled_from(Size)).map(tuple), max_size=2)),
+    (frozenset[Size], st.frozensets(st.sampled_from(Size))),
     (Literal["a", 1, None], st.sampled_from(["a", 1, None])),
     (datetime | None, st.none() | moments),
     (int | str | list[datetime], st.integers() | texts | st.lists(moments, max_size=2)),
@@ -446,6 +479,9 @@ def test_the_schema_accepts_exactly_the_payloads_that_convert(annotation: Any) -
         (str, NOON, "must be str, got datetime"),
         (str, b"a", "must be str, got bytes"),
         (str, Colour.RED, "must be str, got Colour"),
+        (int, Size.SMALL, "must be int, got Size"),
+        (Right, Size.SMALL, "must be Right, got Size"),
+        (Right, 8, "is not accepted: Invalid enum value 8"),
         (str, None, "must be str, got NoneType (None)"),
         (int, "1", "must be int, got str ('1')"),
         (int, True, "must be int, got bool (True)"),
@@ -482,6 +518,10 @@ def test_an_argument_of_another_type_is_refused(annotation: Any, value: Any, pro
     ("annotation", "value", "place"),
     [
         (list[int], [1, "2"], "value[1]"),
+        (list[Right], [Right.READ, Size.SMALL], "value[1]"),
+        (dict[str, Right], {"a": Right.OWN, "b": Size.SMALL}, "value.b"),
+        (set[Right], {Right.READ, Size.LARGE}, "value[...]"),
+        (Sized, {"size": Right.READ}, "value.size"),
         (User, {"name": 5}, "value.name"),
         (User, User(5), "value.name"),  # type: ignore[arg-type]
         (User, {"age": 5}, "value.name"),
@@ -502,6 +542,9 @@ def test_a_refusal_names_the_place_inside_an_argument(annotation: Any, value: An
     [
         (Colour, "red", '"red"', Colour.RED),
         (Level, 2, "2", Level.HIGH),
+        (Right, 3, "3", Right.READ | Right.WRITE),
+        (Sized, {"size": Size.LARGE}, '{"size":2}', Sized(Size.LARGE)),
+        (Any, Size.LARGE, "2", 2),
         (User, {"name": "Ann"}, '{"name":"Ann"}', User("Ann")),
         (Team, {"lead": User("Ann")}, None, Team(User("Ann"))),
         (Point, {"x": 1}, '{"x":1}', Point(1)),

@@ -1,7 +1,7 @@
 """The archive in stories: jobs and runs leave while the rest goes on, by themselves or because somebody wants it.
 
 What has left is whole, done, and never changes again (E4, F18). The jobs of a run leave behind it and never before it, and
-none is left behind. A trigger is used once, wherever its run is (F14).
+none is left behind; those of a deleted run go for ever. A trigger is used once, wherever its run is (F14).
 """
 
 from contextlib import suppress
@@ -88,6 +88,11 @@ class Archives(Scene):
 
     # What must hold
 
+    def undeleted(self, finals: dict[int, Row], invariants: Invariants) -> dict[int, Row]:
+        """Without jobs that have gone with their run."""
+        gone, there = self.deleted - self._there(), invariants.finals()
+        return {job_id: row for job_id, row in finals.items() if row["run"] not in gone or job_id in there}
+
     def check_archive(self, invariants: Invariants) -> None:
         runs = {row["id"]: row for row in self.sql("select * from {run_archive}")}
         steps = {(row["run"], row["name"]): row for row in self.sql("select * from {step_archive}")}
@@ -136,6 +141,11 @@ class Archives(Scene):
         stay += self.sql("select id, state from {run} where state = 'SUCCESS'") + self.sql("select * from {leaving}")
         if stay:
             raise Broken(f"E4: these do not leave: {stay[:5]}")
+        left = self.sql(
+            "select id, run from {archive} where run is not null and run not in (select id from {run_archive})"
+        )
+        if left:
+            raise Broken(f"F18: these are kept, and their run was deleted: {left[:5]}")
         for job_id in self.accepted[-3:]:
             job = self.store.get(job_id)
             if (job.id, job.state, len(self.store.attempts(job_id))) != (job_id, "final", job.attempt):

@@ -757,7 +757,7 @@ class World(Schedules, Breakers, Publications):
     def check(self) -> None:
         invariants = Invariants(self.sql, SET_BACK)
         invariants.hints["waiting"] += self.missing(invariants)
-        invariants.check(self.accepted, self.finals)
+        invariants.check(self.accepted, self.undeleted(self.finals, invariants))
         self.finals.update(invariants.finals())
         self.check_owners(invariants)
         self.check_schedules(invariants)

@@ -10,7 +10,7 @@ from holdfast import Conflict, NotFound
 from holdfast.clock import MovableClock
 from holdfast.jobs.job import Answer, JobError, Situation
 from holdfast.jobs.states import UNHEARD_FOR, Answered, Lost, Raised, Waited
-from holdfast.stores.contract import Claimed, Done, Filter, NewJob, Store
+from holdfast.stores.contract import Claimed, Done, Filter, NewJob, Store, Want
 from tests.by_hand import WorkerByHand, declare, error
 from tests.invariants import Invariants
 from tests.raw_sql import RawSql
@@ -423,6 +423,32 @@ def test_an_answer_makes_the_job_loose_and_a_new_attempt_is_for_the_response_han
     assert store.get(job.id).result == 8
     ends = [(each.attempt, each.outcome) for each in store.attempts(job.id)]
     assert ends == [(1, "answered"), (2, "success")]
+
+
+@pytest.mark.claim("W2")
+@pytest.mark.parametrize("late", [(), (("print", 5.0),)])
+@pytest.mark.parametrize("count", [3, 30])
+def test_a_claim_passes_over_answers_that_are_left_to_others_and_nothing_else(
+    store: Store, asking: WorkerByHand, clock: MovableClock, count: int, late: tuple[tuple[str, float], ...]
+) -> None:
+    jobs = store.add([NewJob("mail", "ask", "{}", job_key=str(number)) for number in range(count)])
+    for call in asking.claim(count):
+        asking.tell(call, Waited(0.5))
+    for job in jobs:
+        store.answer(job.id, YES, "ann")
+    lost = asking.claim_one()  # an answer, too
+    asking.tell(lost, Lost())
+    early = store.add([NewJob("mail", "ask", "{}", job_key=f"early {number}") for number in range(count)])
+    for job in early:
+        store.answer(job.id, YES, "ann")
+    others = store.add([NewJob("mail", "print", "{}")] * count)
+    clock.advance(6)
+    deaf = WorkerByHand(store, ("ask", "print") if not late else ("ask",), late=late)
+
+    claimed = deaf.turn(wants=[Want("mail", 100)], promote=True, deaf=("ask",)).claimed
+
+    assert [call.id for call in claimed] == [job.id for job in (*early, *others)]
+    assert {call.id for call in asking.claim(100)} == {job.id for job in jobs}
 
 
 @pytest.mark.claim("Q4", "C3")

@@ -473,6 +473,32 @@ def test_an_archived_job_still_tells_of_its_build(store: Store, builder: WorkerB
 
 
 @pytest.mark.claim("E4")
+def test_the_current_job_of_a_build_is_kept_as_long_as_the_build(
+    store: Store, builder: WorkerByHand, clock: MovableClock
+) -> None:
+    build = ask(store).build.id
+    before = finish(store, builder, "error")
+    clock.advance(70 * 86400)
+    ask(store)
+    last = finish(store, builder, "failed")
+    clock.advance(100 * 86400)
+
+    def let_go() -> None:
+        while store.archive(0) + store.forget(86400):
+            pass
+
+    let_go()
+    with pytest.raises(NotFound):
+        store.get(before.id)
+    assert [(each.id, each.outcome) for each in store.builds(BuildFilter())] == [(build, "failed")]
+    assert ask(store).how == "reported"
+    assert store.drop_build(build, last.id)
+    let_go()
+    with pytest.raises(NotFound):
+        store.get(last.id)
+
+
+@pytest.mark.claim("E4")
 class TestArchive:
     def archived(self, store: Store, *jobs: int) -> list[bool]:
         while store.archive(50):

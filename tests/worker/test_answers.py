@@ -84,7 +84,8 @@ def test_the_response_handler_and_not_the_handler_is_called_with_the_answer(app:
     assert (job.refresh().outcome, job.refresh().result) == ("success", [7, "k", 12, 2])
 
 
-def test_a_response_handler_is_told_of_a_failure_and_decides(app: Callable[..., App]) -> None:
+@pytest.mark.parametrize(("retry", "kind"), [(False, "failed"), (True, "exception")])
+def test_a_response_handler_is_told_of_a_failure_and_decides(app: Callable[..., App], retry: bool, kind: str) -> None:
     own = app()
     seen = []
 
@@ -99,10 +100,10 @@ def test_a_response_handler_is_told_of_a_failure_and_decides(app: Callable[..., 
 
     job = charge.enqueue()
     own.run_until_idle()
-    own.fail(job_id=job.id, error="no money")
+    own.fail(job_id=job.id, error="no money", retry=retry)
     own.run_until_idle()
     assert (job.refresh().outcome, str(job.refresh().error)) == ("failed", "sorry: no money")
-    assert seen == [JobError("Failed", "no money", "failed")]
+    assert seen == [JobError("Failed", "no money", kind)]
 
 
 @pytest.mark.claim("R4")
@@ -162,12 +163,42 @@ def test_an_answer_waits_for_a_worker_that_has_the_response_handler(
     old.complete(job_id=job.id, result=7)
 
     for _ in range(3):
-        old.run_until_idle()
+        assert old.run_until_idle() == 0
         clock.advance(3600)
 
-    assert (job.refresh().situation, job.refresh().failures, job.refresh().error) == ("loose", 0, None)
+    found = job.refresh()
+    assert (found.situation, found.attempt, found.failures, found.error) == ("loose", 1, 0, None)
     assert new.run_until_idle() == 1
-    assert (job.refresh().outcome, job.refresh().result) == ("success", ["heard", 7])
+    assert (job.refresh().outcome, job.refresh().result, job.refresh().attempt) == ("success", ["heard", 7], 2)
+
+
+def test_an_answer_that_waits_for_another_worker_stands_in_nobodys_way(programs: Callable[..., App]) -> None:
+    old, new = programs(), programs(responding=True)
+    waits, early, other = (old.enqueue("mail", "ask") for _ in range(3))
+    old.complete(job_id=early.id, result="early")
+    old.run_until_idle()
+    old.complete(job_id=waits.id, result=7)
+    more = old.enqueue("mail", "ask", priority=200)
+    old.run_until_idle()
+    assert [job.refresh().situation for job in (waits, early, other, more)] == ["loose", "loose", "waiting", "waiting"]
+    assert [job.refresh().attempt for job in (waits, early, other, more)] == [1, 1, 1, 1]
+    assert new.run_until_idle() == 2
+
+
+def test_a_worker_meets_an_answer_at_most_once_if_the_response_handler_comes_after_it(url: str, instance: str) -> None:
+    with App(url, name=instance) as old, App(url, name=instance) as new:
+        _, ask = (app.queue("mail").job(lambda: WAIT, name="ask") for app in (old, new))
+        job = old.enqueue("mail", "ask")
+        with old.worker() as worker:
+            until(lambda: job.refresh().situation == "waiting")
+            ask.response_handler(lambda job, response: ["heard", response])
+            new.store.pulse()
+            new.complete(job_id=job.id, result=7)
+            until(lambda: worker.deaf == ("ask",))
+            attempts = job.refresh().attempt
+            with new.worker():
+                assert job.unwrap(30) == ["heard", 7]
+        assert (attempts, job.refresh().attempt) == (2, 3)
 
 
 @pytest.mark.parametrize("met", [False, True])

@@ -180,28 +180,95 @@ def test_only_what_is_done_is_archived_and_nothing_changes_after_that(app: Make)
             act()
 
 
-def test_an_archived_run_can_be_deleted(app: Make) -> None:
+@pytest.mark.claim("E4")
+@pytest.mark.parametrize("archived", [True, False])
+def test_a_deleted_run_takes_its_jobs_with_it_and_all_that_is_kept_about_them(
+    app: Make, sql: RawSql, url: str, instance: str, archived: bool
+) -> None:
     own = app()
-    workflow = declare(own)
-    run = workflow.submit("t")
+    workflow = declare(own, fails=ValueError)
+    other, run = workflow.submit("other"), workflow.submit("t")
     own.run_until_idle()
-    run.archive().delete()
+    jobs = [task.job for step in run.refresh().steps.values() for task in step.tasks()]
+    (run.archive() if archived else run).delete(actor="ann")
     with pytest.raises(NotFound):
         run.refresh()
     with pytest.raises(Conflict, match="that run is gone"):
         workflow.submit("t")
-    assert len(own.find(archive=True)) == 4
+    for job in jobs:
+        for ask in (own.get, own.history, own.attempts):
+            with pytest.raises(NotFound):
+                ask(job.id)
+    assert {job.run for job in own.find(archive=True)} == {other.id}
+    assert {row["job"] for row in sql("select job from {attempt}")} == {other.steps["then"].tasks()[0].job.id}
+    assert [sql.value(f"select count(*) from {{{table}}}") for table in ("leaving", "dead")] == [0, 1]
+    assert sql("select actor, detail from {audit} where action = 'delete'") == [
+        {"actor": "ann", "detail": "Run `t` of workflow `w`"}
+    ]
+    check_invariants(url, instance)
 
 
 @pytest.mark.claim("E4")
-def test_the_jobs_of_a_deleted_run_are_archived(app: Make, url: str, instance: str) -> None:
-    own = app(archive_after=AFTER)
+@pytest.mark.parametrize("archived", [True, False])
+def test_a_sweeper_goes_on_where_whoever_deletes_a_run_has_stopped(
+    app: Make, monkeypatch: pytest.MonkeyPatch, url: str, instance: str, archived: bool
+) -> None:
+    own = app()
     run = declare(own).submit("t")
     own.run_until_idle()
-    run.delete()
-    own.run_until_idle()
-    assert (own.find(), [job.archived for job in own.find(archive=True)]) == ([], [True] * 4)
+    if archived:
+        run.archive()
+    store, real = own.store, type(own.store).follow_runs
+
+    def die(store: Any, limit: int = 3) -> int:
+        real(store, 3)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(store), "follow_runs", die)
+        with pytest.raises(KeyboardInterrupt):
+            run.delete()
+    assert len(own.find(archive=True)) == (1 if archived else 4)
+    with pytest.raises(NotFound):
+        run.refresh()
     check_invariants(url, instance)
+    own.run_until_idle()
+    assert own.find(archive=True) == []
+    assert real(store) == 0
+
+
+def test_a_run_that_is_deleted_while_its_jobs_follow_it_into_the_archive_takes_them_out_of_it(app: Make) -> None:
+    own = app()
+    run, store = declare(own).submit("t"), own.store
+    own.run_until_idle()
+    with store.work():  # type: ignore[attr-defined]
+        store._move_run(store.run_by_id(run.id))  # type: ignore[attr-defined]
+    store.follow_runs(2)  # type: ignore[attr-defined]
+    assert [job.archived for job in own.find(archive=True)].count(True) == 2
+    run.delete()
+    assert own.find(archive=True) == []
+
+
+@pytest.mark.claim("E4")
+def test_jobs_of_an_archived_run_are_kept_as_long_as_the_run(app: Make, clock: MovableClock) -> None:
+    own = app(archive_after=AFTER, archive_keep=100 * DAY)
+    lone = own.queue("mail").job(name="lone")(lambda: None).enqueue()
+    run = declare(own).submit("t")
+    worker = WorkerByHand(own.store, ("w.first", "w.then", "lone"), ("workflows", "mail"))
+    worker.succeed(*worker.claim(3, "workflows"), *worker.claim(1, "mail"))
+    clock.advance(70 * DAY)  # a run that takes its time
+    worker.succeed(worker.claim_one("workflows"))
+    clock.advance(80 * DAY)
+    own.run_until_idle()
+    assert run.refresh().archived
+    assert [len(step.tasks()) for step in run.refresh().steps.values()] == [3, 1]
+    clock.advance(70 * DAY)
+    for _ in range(3):  # lot by lot
+        own.run_until_idle()
+    for ask in (run.refresh, lone.refresh):
+        with pytest.raises(NotFound):
+            ask()
+    assert own.find(archive=True) == []
 
 
 def test_jobs_follow_in_lots_and_a_sweeper_goes_on_with_them(

@@ -88,8 +88,8 @@ def _move(call: Call, older_than: float | None, keep: float | None) -> None:
             runs = _all(lambda: app.store.archive_runs(after), lambda _: None)
             moved = _all(lambda: app.store.archive(after), count)
         with counting("let go of") as count:
-            forgotten = 0 if limit is None else _all(lambda: app.store.forget(limit), count)
             gone = 0 if limit is None else _all(lambda: app.store.forget_runs(limit), lambda _: None)
+            forgotten = 0 if limit is None else _all(lambda: app.store.forget(limit), count)
     if call.json:
         say_json({"moved": moved, "forgotten": forgotten, "runs_moved": runs, "runs_forgotten": gone})
         return

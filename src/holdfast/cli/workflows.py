@@ -209,7 +209,7 @@ def archive(call: Call, workflow: Name, trigger: Trigger) -> None:
 
 
 def delete(call: Call, workflow: Name, trigger: Trigger) -> None:
-    """Forget a run that is done. Its trigger stays used."""
+    """Forget a run that is done, and its jobs, in the archive too. Its trigger stays used."""
     from holdfast.cli import instance
 
     with instance.existing(call.settings()) as app:

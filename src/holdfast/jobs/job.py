@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.errors import JobFailed
 from holdfast.jobs import secrets
@@ -74,6 +74,11 @@ class Answer(Struct, frozen=True):
     error: JobError | None = None  # it failed instead
     retry: bool = False  # and that is to count as an exception
     due: bool = False  # the job has waited: the response handler is to be called with it
+
+    @property
+    def failure(self) -> JobError | None:
+        """The error as it counts: `failed`, or as an exception, which may be retried."""
+        return self.error and structs.replace(self.error, kind="exception" if self.retry else "failed")
 
 
 class Move(Struct, frozen=True):

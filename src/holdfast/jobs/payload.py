@@ -226,9 +226,13 @@ class Signature:
                 raise Refused(f".{name}", "would come back changed; pass exactly the annotated types, no subclasses")
 
     def _typed(self, given: dict[str, Any]) -> dict[str, Any]:
-        typed = self._named(msgspec.convert(given, self._decoder.type))
+        named = {name: given[name] for name in given if name in self._types}
+        try:
+            typed = self._named(msgspec.convert(named, self._decoder.type))
+        except msgspec.ValidationError:
+            typed = {name: _under(name, partial(_fitted, self._types[name]), named[name]) for name in named}
         if self._others is not None:
-            to_other = partial(msgspec.convert, type=self._others.type)
+            to_other = partial(_fitted, self._others.type)
             typed.update({name: _under(name, to_other, given[name]) for name in given if name not in self._types})
         return typed
 
@@ -380,6 +384,47 @@ def _problem(value: Any) -> str | None:
         case int() if not _is_written(value):
             return "is an integer of more digits than Python writes or reads; pass it as a str"
     return None
+
+
+def _fitted(annotation: Any, value: Any) -> Any:
+    """A value as its annotation has it. Of an enum with numbers msgspec takes the number and not the member."""
+    try:
+        return msgspec.convert(value, annotation)
+    except msgspec.ValidationError:
+        plain = _by_value(value)
+        if plain == value:
+            raise
+        typed = msgspec.convert(plain, annotation)
+    for path, member, found in _members(value, typed):
+        if found != member:
+            wanted = type(found).__name__
+            raise msgspec.ValidationError(f"Expected {wanted}, got {type(member).__name__} - at `${path}`")
+    return typed
+
+
+def _by_value(value: Any) -> Any:
+    """With its number for each member of an enum that has numbers and is none itself; flags are among them."""
+    if isinstance(value, Enum) and not isinstance(value, int | str):
+        return value.value
+    if type(value) is dict:
+        return {key: _by_value(item) for key, item in value.items()}
+    return type(value)(map(_by_value, value)) if type(value) in ARRAYS else value
+
+
+def _members(given: Any, typed: Any, path: str = "") -> Iterator[tuple[str, Enum, Any]]:
+    """Each member of an enum in what was given, where it stands, and what stands there by its annotation."""
+    if isinstance(given, Enum):
+        yield path, given, typed
+    elif type(given) is dict:
+        for key, item in given.items():
+            found = typed.get(key, item) if isinstance(typed, dict) else getattr(typed, str(key), item)
+            yield from _members(item, found, f"{path}.{key}")
+    elif type(given) in (set, frozenset):
+        for item in given:
+            yield from _members(item, item if item in typed else next(iter(typed)), f"{path}[...]")
+    elif type(given) in ARRAYS and isinstance(typed, list | tuple):
+        for index, (item, found) in enumerate(zip(given, typed, strict=False)):
+            yield from _members(item, found, f"{path}[{index}]")
 
 
 def _is_written(value: str | int) -> bool:

@@ -12,6 +12,8 @@ import reprlib
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from enum import Flag, FlagBoundary
+from functools import reduce
 from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
@@ -19,6 +21,7 @@ import msgspec
 from msgspec import inspect
 
 Schema = dict[str, Any]
+MOST_BITS = 6  # of flags whose every sum is listed
 
 SIMPLE: dict[type[inspect.Type], Schema] = {
     inspect.AnyType: {},
@@ -139,7 +142,7 @@ class Writer:
 
     def _named(self, info: Any) -> Schema:
         if isinstance(info, inspect.EnumType):
-            return {"enum": _choices(info)}
+            return _flags(info.cls) if issubclass(info.cls, Flag) else {"enum": _choices(info)}
         is_tuple = isinstance(info, inspect.NamedTupleType)
         closed = is_tuple or getattr(info, "forbid_unknown_fields", False)
         tag = {info.tag_field: {"enum": [info.tag]}} if getattr(info, "tag_field", None) else {}
@@ -173,6 +176,21 @@ def _keys(info: Any) -> Schema:
 
 def _choices(info: Any) -> list[Any]:
     return list(info.values) if isinstance(info, inspect.LiteralType) else sorted(member.value for member in info.cls)
+
+
+def _flags(flags: type[Flag]) -> Schema:
+    """Any of them together, or none; below zero as Python counts them, from all of them down.
+
+    Numbers in gaps between the bits are told apart where that is no long list."""
+    mask = reduce(operator.or_, (member.value for member in flags.__members__.values()), 0)
+    if flags._boundary_ is not FlagBoundary.STRICT or mask < 0:  # type: ignore[attr-defined]
+        return {"type": "integer", "minimum": -(2**63), "maximum": 2**64 - 1}  # what msgspec reads as an enum's value
+    whole = 1 << mask.bit_length()
+    bits = [1 << place for place in range(mask.bit_length()) if mask >> place & 1]
+    if mask == whole - 1 or len(bits) > MOST_BITS:
+        return {"type": "integer", "minimum": -whole, "maximum": mask}
+    sums = reduce(lambda sums, bit: [*sums, *(each | bit for each in sums)], bits, [0])
+    return {"enum": [*(each - whole for each in sums), *sums]}
 
 
 def _bounds(info: Any, measure: str) -> Schema:

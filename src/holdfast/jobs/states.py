@@ -418,11 +418,9 @@ def _answer(
         else:
             change = _loosen(row, record, now, now)
         return structs.replace(change, answer=structs.replace(answer, due=True))
-    if answer.error is None:
-        change = _succeed(row, Succeeded(answer.result, seconds))
-    else:
-        kind = "exception" if answer.retry else "failed"
-        change = _fail(row, Raised(structs.replace(answer.error, kind=kind), None, seconds), rules, now, luck)
+    if answer.failure is None:
+        return structs.replace(_succeed(row, Succeeded(answer.result, seconds)), answer=None)
+    change = _fail(row, Raised(answer.failure, None, seconds), rules, now, luck)
     return structs.replace(change, answer=None)
 
 

@@ -198,6 +198,7 @@ class Turn(Struct, frozen=True):
     notes: Sequence[Note] = ()  # of the jobs that end with this turn: written before their end
     won: Sequence[str] = ()  # the types of successes of this turn that are settled already
     late: tuple[tuple[str, float], ...] = ()  # types of which it takes what has been due for so many seconds
+    deaf: tuple[str, ...] = ()  # types whose answers it leaves to workers that have their response handler
 
 
 class TurnAnswer(Struct, frozen=True):

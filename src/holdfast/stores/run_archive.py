@@ -2,6 +2,8 @@
 
 - A run moves whole, with its steps, in one transaction. Its jobs follow it in lots, never before it: until the last has
   come a row in `leaving` says that there are more, and whoever archives next goes on.
+- Of a run that is deleted the same row is left, and no run: its jobs go from the archive as well.
+- Jobs in the archive stay as long as their run, so that none is ever there without its tasks.
 - Only a `SUCCESS` goes by itself; others wait for a person.
 - What is left for ever is the trigger (F14).
 """
@@ -34,14 +36,17 @@ class RunArchive(Archiving):
         return self.run_by_id(run)
 
     def delete_run(self, run: int, actor: str) -> None:
-        """Forget a run that is done, also an archived one; its trigger stays used (F14), and its jobs are archived."""
+        """Forget a run that is done, also an archived one, with its jobs; its trigger stays used (F14)."""
         with self.work():
             row = self._run_by_id(run)
             if row.archived:
                 self.run("drop_archived_run", {"id": run})
             else:
-                self._leave(self._done_run(run, "deleted"))
+                row = self._done_run(run, "deleted")
+            self._leave(row)
             self._audit(actor, "delete", detail=row.title)
+        while self.follow_runs():
+            pass
 
     def _done_run(self, run: int, what: str) -> RunRow:
         """Locked; `Conflict` for one that is not done."""
@@ -82,7 +87,7 @@ class RunArchive(Archiving):
         return self.follow_runs(limit) or super().archive(older_than, limit)
 
     def follow_runs(self, limit: int = LOT) -> int:
-        """Move jobs of runs that left the live tables; how many, 0 when none is left."""
+        """Move jobs of runs that left the live tables, let go of those of deleted ones; how many, 0 when none is left."""
         moved = 0
         with self.work():
             while not moved:
@@ -96,6 +101,14 @@ class RunArchive(Archiving):
         return moved
 
     def _follow(self, run: RowDict, limit: int) -> int:
+        followed = self._to_archive(run, limit)
+        if followed < limit and not self.rows("is_archived", {"run": run["run"]}):
+            followed += self._from_archive(run["run"], limit - followed)
+        if followed < limit:
+            self.run("drop_leaving", {"run": run["run"]})
+        return followed
+
+    def _to_archive(self, run: RowDict, limit: int) -> int:
         words = {
             "types": self.words(decode_words(run["types"])),
             "low": f"{run['trigger']}:",
@@ -113,9 +126,14 @@ class RunArchive(Archiving):
         dead = [{"end_time": job["end_time"], "id": job["id"]} for job in jobs if job["outcome"] != "success"]
         if dead:
             self.run_many("drop_dead_job", dead)
-        if len(jobs) < limit:
-            self.run("drop_leaving", {"run": run["run"]})
         return len(jobs)
+
+    def _from_archive(self, run: int, limit: int) -> int:
+        ids = [row["id"] for row in self.rows("archived_jobs_of_run", {"run": run, "limit": limit})]
+        if ids:
+            self.drop_beside(ids)
+            self.run("drop_jobs_of_run", {"run": run, "ids": self.pack(ids)})
+        return len(ids)
 
     # Reading and letting go
 
@@ -127,7 +145,9 @@ class RunArchive(Archiving):
             return [self._run_row(row) for row in self.rows("archived_run_page", params)]
 
     def forget_runs(self, older_than: float, limit: int = FORGOTTEN) -> int:
-        """Let go of archived runs that ended so many seconds ago, for ever; how many, 0 when none is left."""
+        """Let go of archived runs that ended so many seconds ago, for ever; how many, 0 when none is left.
+
+        Their jobs go with the next `forget`."""
         with self.work():
             before = self.oldest_kept(self.now() - timedelta(seconds=older_than))
             return self.run("drop_old_runs", {"before": self.time(before), "limit": limit})

@@ -52,7 +52,7 @@ class Handler(Struct):
             return self.function(**self.signature.convert(call.payload))
         assert self.response_handler is not None
         answer = decode_answer(call.answer)
-        response = answer.error if answer.error else None if answer.result is None else decode_any(answer.result)
+        response = answer.failure or (None if answer.result is None else decode_any(answer.result))
         return self.response_handler(call.job, response)
 
     def prepare(self, call: Claimed) -> None:

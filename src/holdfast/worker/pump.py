@@ -45,6 +45,7 @@ class Owner(Protocol):
     hand: Hand
     scribe: Scribe
     asks: Asks
+    deaf: tuple[str, ...]
     run_memory: RunMemory
     clock: Clock
     settings: WorkerSettings
@@ -178,9 +179,8 @@ class Pump(threading.Thread):
             return False
         promote = self.index == 0 and (worker.clock.movable or self._promotes or monotonic() >= self._promote_at)
         asks = worker.asks
-        turn = Turn(
-            worker.id, self.index, done, reports, ended, wants, asks.types, promote, self._notes, late=asks.late
-        )
+        told = done, reports, ended, wants, asks.types, promote, self._notes
+        turn = Turn(worker.id, self.index, *told, late=asks.late, deaf=worker.deaf)
         news = self._take_news() if self.store.hears_itself else (False, False)
         self.store.hush()
         try:

@@ -248,7 +248,7 @@ class Sweeper(threading.Thread):
         after, keep = self._settings.archive_after, self._settings.archive_keep
         moved = self.store.archive_runs(after) + self.store.archive(after)
         if keep is not None:
-            moved += self.store.forget(keep) + self.store.forget_runs(keep)
+            moved += self.store.forget_runs(keep) + self.store.forget(keep)  # in this order: jobs wait for their run
         if moved:
             self._next["archive"] = 0.0  # there may be more
 

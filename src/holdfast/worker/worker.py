@@ -51,6 +51,7 @@ logger = logging.getLogger("holdfast.worker")
 MOST_TIMEOUTS = 1000
 NO_PUMP = -1  # claims what is offered to an enqueue: no pump may take that for its own, unheard
 LOCK_WITHIN = 1.0  # seconds to wait for a lock: whoever has it may stand still
+LISTEN_EVERY = 1.0  # seconds between looks for response handlers that answers are left to
 LONG_IN_BACKLOG = 1.0  # seconds after which a job claimed ahead and not begun is handed back
 
 
@@ -72,6 +73,8 @@ class Worker:
         handlers = {name: handler for name, handler in handlers.items() if set(handler.labels) <= set(settings.labels)}
         self.types = tuple(sorted(handlers))
         self.asks = Asks(self.types)
+        self.deaf: tuple[str, ...] = ()  # types that have a response handler in other code, and none in ours
+        self._listen_at = 0.0
         self.duties = settings.duties
         self._duties_told = True
         self._preferences = {name: each.preference for name, each in handlers.items() if each.preference is not None}
@@ -193,6 +196,7 @@ class Worker:
         )
         self.id = self.store.join(joining)
         self._look_at_colleagues(self.store)
+        self._look_for_response_handlers(self.store)
         logger.info("Worker %s (%s) works on %s.", self.id, name, ", ".join(queues) or "no queue yet")
 
     def stop(self, hurry: bool = False) -> None:
@@ -319,6 +323,9 @@ class Worker:
                 call.job = self.store.get(call.id)
                 return True
             self.hand.finished.append(attempt.unheard(call, answer))
+            if monotonic() >= self._listen_at:  # it was registered after we had looked
+                self._listen_at = monotonic() + LISTEN_EVERY
+                self._look_for_response_handlers(self.store)
         except Unavailable:
             self.hand.finished.append(attempt.handed_back(call))
         except Exception as error:
@@ -342,7 +349,7 @@ class Worker:
         turn = None
         try:
             if self.takes_jobs:
-                turn = Turn(self.id, NO_PUMP, wants=[Want(queue, 1)], types=self.asks.types)
+                turn = Turn(self.id, NO_PUMP, wants=[Want(queue, 1)], types=self.asks.types, deaf=self.deaf)
         finally:
             if turn is None:
                 self.hand.answered(1)
@@ -397,6 +404,8 @@ class Worker:
         self._move_counter(store)
         self._heed_rules(store)
         self._look_at_colleagues(store)
+        if self.deaf:
+            self._look_for_response_handlers(store)
 
     def _move_counter(self, store: Store) -> None:
         if not store.beat(self.id, self.stopping):
@@ -449,6 +458,15 @@ class Worker:
             before, self.asks = self.asks, asking(self.types, self._preferences, self.settings.labels, colleagues)
             if self.asks != before and self.pumps:
                 self.pumps[0].look()  # what was left to one that is gone has nobody else
+
+    def _look_for_response_handlers(self, store: Store) -> None:
+        """Answers of these types are left to workers whose code has the response handler, as the registration says (R3)."""
+        ours = [name for name in self.types if self._handlers[name].response_handler is None]
+        registered = store.types()
+        before = self.deaf
+        self.deaf = tuple(name for name in ours if name in registered and registered[name].has_response_handler)
+        if not set(before) <= set(self.deaf) and self.pumps:
+            self.pumps[0].look()  # what was left to others is for anybody now
 
     def _missed(self) -> None:
         if self._began:
@@ -570,7 +588,8 @@ class Worker:
     def claim_one(self) -> Claimed | None:
         for queue in self.settings.queues or [row.name for row in self.store.queues()]:
             asks = self.asks
-            turn = Turn(self.id, wants=[Want(queue, 1)], types=asks.types, promote=True, late=asks.late)
+            wants = [Want(queue, 1)]
+            turn = Turn(self.id, wants=wants, types=asks.types, promote=True, late=asks.late, deaf=self.deaf)
             answer = self.store.exchange(turn)
             for call in answer.claimed:
                 return call

@@ -346,8 +346,16 @@ class PostgresInstance(SqlStore):
                 written = name.removeprefix(prefix)
                 if attached == (kind == "archive") and MONTH.fullmatch(written) and _end_of_month(written) <= before:
                     forgotten = f"{self.instance}__forgotten_{written}"
-                    return forgotten if kind == "forgotten" else self._take_out(name, forgotten)
+                    if kind == "forgotten":
+                        return forgotten
+                    if not self._is_wanted(name):
+                        return self._take_out(name, forgotten)
         return None
+
+    def _is_wanted(self, month: str) -> bool:
+        """A run or build that is kept has jobs in that month: they stay, and the month with them."""
+        found = self._defined("is_month_wanted", {"month": queryfile.quoted(month)}).fetchall()
+        return bool(found[0][0])
 
     def _take_out(self, month: str, forgotten: str) -> str:
         names = {"month": queryfile.quoted(month), "forgotten": queryfile.quoted(forgotten)}

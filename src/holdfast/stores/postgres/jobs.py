@@ -365,6 +365,9 @@ class PostgresStore(PostgresAdding):
             asked = "asked_or_late_types"
             names, seconds = zip(*turn.late, strict=True)
             common |= {"late": words_literal(names), "seconds": literal(seconds)}
+        if turn.deaf:
+            asked += " heard"
+            common["deaf"] = words_literal(turn.deaf)
         settled = [
             wire.send(self.text("settle", queue), self._settle_params(queue, items, now))
             for queue, items in by_queue.items()

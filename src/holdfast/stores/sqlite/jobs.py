@@ -193,11 +193,12 @@ class SqliteStore(SqlStore):
     # Statements and transactions
 
     def text(self, name: str, queue: str = "", asked: str = "asked_types") -> str:
-        """The statement with its names filled in. `asked` says which types a claim is for."""
+        """The statement with its names filled in. `asked` names what a claim is for."""
         key = name, queue, asked
         if key not in self._filled:
             table = self.table_named(queue) if queue else ""
-            self._filled[key] = queryfile.fill(STATEMENTS[name], self.instance, table, {"asked": STATEMENTS[asked]})
+            text = STATEMENTS[name].replace("{asked}", " and ".join(STATEMENTS[part] for part in asked.split()))
+            self._filled[key] = queryfile.fill(text, self.instance, table)
         return self._filled[key]
 
     def rows(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> list[dict[str, Any]]:
@@ -656,7 +657,7 @@ class SqliteStore(SqlStore):
                 full[want.queue] = found.look_in
             return list(found.claimed)
         claimed: list[Claimed] = []
-        head, take_head, *late = self._heads_for(turn, stamp)
+        head, take_head, *late = self._heads_for(turn, want.queue, stamp)
         while True:
             asked = (want.queue, types, stamp, want.room - len(claimed), turn.worker, *late)
             ids = self._cursor.execute(head, asked).fetchall()[0][0]
@@ -674,13 +675,16 @@ class SqliteStore(SqlStore):
                 return claimed
             self.clear_line(want.queue)  # somebody holds them: look behind them
 
-    def _heads_for(self, turn: Turn, stamp: int) -> tuple[str, ...]:
-        """The statements of a claim, and since when jobs have to be due that are left to others before."""
-        if not turn.late:
+    def _heads_for(self, turn: Turn, queue: str, stamp: int) -> tuple[str, ...]:
+        """The statements of a claim; since when jobs have to be due that are left to others before; whose answers are."""
+        if not (turn.late or turn.deaf):
             return self.text("head"), self.text("take_head")
         since = encode_json([(name, stamp - round(seconds * 1e6)) for name, seconds in turn.late]).decode()
-        asked = "asked_or_late_types"
-        return self.text("head", asked=asked), self.text("take_head", asked=asked), since
+        asked = "asked_or_late_types" if turn.late else "asked_types"
+        if not turn.deaf:
+            return self.text("head", asked=asked), self.text("take_head", asked=asked), since
+        texts = (self.text(name, queue, f"{asked} heard") for name in ("head", "take_head"))
+        return (*texts, since, types_text(turn.deaf))
 
     def payload_path(self, names: Sequence[str]) -> str:
         return "$" + "".join(f'."{name}"' for name in names)

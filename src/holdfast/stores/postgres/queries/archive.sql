@@ -50,6 +50,11 @@ select c.relname as name, exists (select from pg_inherits i where i.inhrelid = c
 from pg_class c join pg_class a on a.oid = to_regclass({archive_text}) and a.relnamespace = c.relnamespace
 where c.relkind = 'r' and starts_with(c.relname, :prefix) order by 1;
 
+-- name: is_month_wanted
+-- Whether there are jobs of archived runs in it, which wait for those, or jobs that builds have now.
+select exists (select 1 from {month} j join {run_archive} r on r.id = j.run where j.run is not null)
+  or exists (select 1 from {build} b join {month} j on j.id = b.job) as found;
+
 -- name: detach_month
 alter table {archive} detach partition {month};
 

@@ -27,6 +27,12 @@ job_type = any(:types::text[]);
 (job_type = any(:types::text[]) or exists (select from unnest(:late::text[], :seconds::float8[]) l (name, seconds)
   where l.name = job_type and ready_time <= coalesce(:now::timestamptz, statement_timestamp()) - make_interval(secs => l.seconds)));
 
+-- name: heard
+-- Goes into claim beside them: no answer for a response handler that this worker's code lacks. A probe of a breaker, which stands there
+-- under another name, is met all the same: others wait for it.
+(job_type <> all(:deaf::text[]) or not exists (select from {queue_table} j where j.id = {ready}.id and j.situation = 'loose'
+  and (j.answer::jsonb ->> 'due')::boolean));
+
 -- name: behind
 -- Goes into claim beside them: only what stands behind a place. Differs from SQLite, where nothing dead is in the way.
 (major, minor, id) > (:major::float8, :minor::float8, :last::bigint);

@@ -160,7 +160,8 @@ insert into {run_archive} select *, :now::timestamptz from {run} where id = :id;
 insert into {step_archive} select * from {step} where run = :id;
 
 -- name: add_leaving
-insert into {leaving} (run, trigger, types) values (:run, :trigger, :types);
+-- It may be there: of a run that was archived and is deleted before its jobs have followed. Whoever follows it is waited for.
+insert into {leaving} (run, trigger, types) values (:run, :trigger, :types) on conflict (run) do update set types = excluded.types;
 
 -- name: leaving
 select * from {leaving} order by run limit :limit for update skip locked;
@@ -180,6 +181,16 @@ delete from {queue_table} where id = any(:ids::bigint[]) and state = 'final';
 
 -- name: drop_dead_job
 delete from {dead} where end_time = :end_time and id = :id;
+
+-- name: is_archived
+-- Asked with the row of `leaving` to ourselves: of a deleted run there is none.
+select id from {run_archive} where id = :run;
+
+-- name: archived_jobs_of_run
+select id from {archive} where run = :run order by id limit :limit;
+
+-- name: drop_jobs_of_run
+delete from {archive} where run = :run and id = any(:ids::bigint[]);
 
 -- name: drop_archived_run
 delete from {run_archive} where id = :id;

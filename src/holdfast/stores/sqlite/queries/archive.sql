@@ -36,8 +36,10 @@ delete from {attempt} where job in (select value from json_each(:ids));
 delete from {audit} where job in (select value from json_each(:ids));
 
 -- name: old_archived
--- Differs from PostgreSQL: there whole months are dropped.
-select id from {archive} where end_time < :before order by end_time limit :limit;
+-- Jobs of an archived run wait for it, and the one that a build has now for that. Differs from PostgreSQL: there whole months are dropped.
+select id from {archive} where end_time < :before
+  and (run is null or not exists (select 1 from {run_archive} r where r.id = {archive}.run))
+  and (queue <> 'builds' or not exists (select 1 from {build} b where b.job = {archive}.id)) order by end_time limit :limit;
 
 -- name: drop_old_archived
 delete from {archive} where id in (select value from json_each(:ids));

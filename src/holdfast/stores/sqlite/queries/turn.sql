@@ -25,6 +25,12 @@ job_type in (select value from json_each(?2));
 -- The same for a worker that leaves some types to others: of those it takes what has been due since a moment.
 (job_type in (select value from json_each(?2)) or exists (select 1 from json_each(?6) l where l.value ->> 0 = job_type and ready_time <= l.value ->> 1));
 
+-- name: heard
+-- Goes into head and take_head beside them: no answer for a response handler that this worker's code lacks. A probe of a breaker, which
+-- stands there under another name, is met all the same: others wait for it.
+(job_type not in (select value from json_each(?7)) or not exists (select 1 from {queue_table} j where j.id = {ready}.id and j.situation = 'loose'
+  and j.answer ->> 'due'));
+
 -- name: head
 -- The first jobs in claim order that this worker can run, as one JSON array.
 select json_group_array(id order by major, minor, id) from (select major, minor, id from {ready}

@@ -161,7 +161,8 @@ insert into {run_archive} select *, :now from {run} where id = :id;
 insert into {step_archive} select * from {step} where run = :id;
 
 -- name: add_leaving
-insert into {leaving} (run, trigger, types) values (:run, :trigger, :types);
+-- It may be there: of a run that was archived and is deleted before its jobs have followed. Whoever follows it is waited for.
+insert into {leaving} (run, trigger, types) values (:run, :trigger, :types) on conflict (run) do update set types = excluded.types;
 
 -- name: leaving
 select * from {leaving} order by run limit :limit;
@@ -181,6 +182,16 @@ delete from {queue_table} where id in (select value from json_each(:ids)) and st
 
 -- name: drop_dead_job
 delete from {dead} where end_time = :end_time and id = :id;
+
+-- name: is_archived
+-- Asked with the row of `leaving` to ourselves: of a deleted run there is none.
+select id from {run_archive} where id = :run;
+
+-- name: archived_jobs_of_run
+select id from {archive} where run = :run order by id limit :limit;
+
+-- name: drop_jobs_of_run
+delete from {archive} where run = :run and id in (select value from json_each(:ids));
 
 -- name: drop_archived_run
 delete from {run_archive} where id = :id;
