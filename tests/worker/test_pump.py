@@ -7,6 +7,7 @@ import pytest
 from msgspec import structs
 
 from holdfast import App
+from holdfast.clock import monotonic
 from holdfast.errors import NotFound, Unavailable
 from holdfast.stores.contract import Claimed, Turn, TurnAnswer
 from holdfast.worker.attempt import handed_back
@@ -73,6 +74,7 @@ def test_a_claim_that_got_all_it_asked_for_is_followed_by_a_look(app: App, worke
     pump = worker.pumps[0]
     assert pump._turn()
     assert (worker.hand.attempts, pump._rotation.unasked) == (2, {"mail"})  # half of its four slots are for each queue
+    assert pump._looks.keys() == {"mail"}  # also if the next look, which may come at once, finds nothing
 
 
 def test_a_pump_asks_again_only_where_there_was_more(
@@ -127,11 +129,10 @@ def test_a_second_look_is_for_the_queues_of_what_was_claimed(app: App, worker: W
     app.job_types["quick_mail"].enqueue()
     pump = worker.pumps[0]
     assert pump._turn()
-    assert pump._look_behind is not None
-    assert pump._look_behind[1] == {"mail"}
-    pump._look_behind = 0.0, {"mail"}
-    pump._wants()
-    assert pump._look_behind is None
+    assert pump._looks.keys() == {"mail"}
+    pump._looks["mail"] = 0.0
+    pump._take_calls(monotonic())
+    assert (pump._looks, pump._rotation.unasked) == ({}, {"mail"})
 
 
 def test_after_a_turn_a_pump_goes_on_if_there_is_more_and_rests_if_not(app: App, worker: Worker) -> None:

@@ -35,7 +35,7 @@ ASIDE_FOR, LONGEST_ASIDE = 0.1, 10.0  # seconds until one that is locked is trie
 UNSURE = -1  # the generation after a turn that failed: it may have been committed
 NO_COMPLAINT = "", 0.0
 REMIND_EVERY = 60.0  # seconds between two lines that say the same of the database
-LINGER = 0.006  # a second look after a wake-up: the enqueuer tells only once in 5 ms
+LINGER = 0.006  # a last look after a claim: the enqueuer tells of a queue only once in 5 ms
 
 
 class Owner(Protocol):
@@ -78,7 +78,7 @@ class Pump(threading.Thread):
         self._heard_of_queues = False  # perhaps about a queue
         self._reread = True  # a queue may have been added, paused or given a limit
         self._look_again: float | None = None
-        self._look_behind: tuple[float, set[str]] | None = None  # when, and in which queues
+        self._looks: dict[str, float] = {}  # by queue: when to look at it again
         self._complaint = NO_COMPLAINT  # what was last said of the database, and when
         self._wrote_at = 0.0
         self._poll_at = 0.0
@@ -250,7 +250,7 @@ class Pump(threading.Thread):
         Also those in which something may follow from what has just ended.
         """
         awake, resting = self._rotation.next(room, lambda queues: self._rests.awake(queues, monotonic()))
-        self._look_at(self._rests.ends_of(resting))
+        self._looks |= self._rests.ends(resting)
         others = [each for each in following if each in self._rotation.queues and each not in {*awake, *resting}]
         return [*awake, *self._rests.awake(others, monotonic())][:room]
 
@@ -268,11 +268,10 @@ class Pump(threading.Thread):
             self._called = True
         if self._look_again is not None and now >= self._look_again:
             self._called, self._look_again = True, None
-        if self._look_behind is not None and now >= self._look_behind[0]:
-            self._called_for.extend(self._look_behind[1])
-            self._look_behind = None
-        if self._rests.is_time(now):
-            self._called = True
+        due = [queue for queue, at in self._looks.items() if now >= at]
+        for queue in due:
+            del self._looks[queue]
+        self._called_for.extend([*due, *self._rests.due(now)])
         if self._called:
             self._called = False
             self._rotation.call()
@@ -307,7 +306,7 @@ class Pump(threading.Thread):
         queues = self._rotation.queues
         if not queues or self._rests.awake(queues, now):
             return False
-        self._look_at(self._rests.ends_of(queues))
+        self._look_at(min(self._rests.ends(queues).values()))
         return True
 
     def _look_at(self, moment: float | None) -> None:
@@ -359,15 +358,14 @@ class Pump(threading.Thread):
             worker.pumps[0].look(promote=True)
 
     def _plan_next_look(self, turn: Turn, claimed: Sequence[Claimed], now: float) -> None:
-        more = self._rotation.learn(turn.wants, [call.queue for call in claimed])
-        if more:
-            self._rotation.call(more)
-            if len(claimed) > 1:
-                for pump in self.worker.pumps:
-                    if pump is not self:
-                        pump.look_in(more)
-        elif claimed and self.index == 0:
-            self._look_behind = now + LINGER, {call.queue for call in claimed}
+        queues = [call.queue for call in claimed]
+        more = self._rotation.learn(turn.wants, queues)
+        self._rotation.call(more)
+        if more and len(claimed) > 1:
+            for pump in self.worker.pumps:
+                if pump is not self:
+                    pump.look_in(more)
+        self._looks |= dict.fromkeys(queues, now + LINGER)
 
     def _tell_of_room(self, called: bool) -> None:
         """What ended, or was reserved in vain, made room, perhaps after another pump had looked for it."""
@@ -384,8 +382,8 @@ class Pump(threading.Thread):
         heeds = self._heard and self.store.hears_itself and not self._all_rest(now)
         heed_at = self._wrote_at + ECHO if heeds else None
         tried_at = self._aside_at if self._aside else None
-        behind_at = self._look_behind[0] if self._look_behind else None
-        for planned in (self._look_again, behind_at, self._rests.next_look(), heed_at, tried_at):
+        looks_at = min(self._looks.values(), default=None)
+        for planned in (self._look_again, looks_at, self._rests.next_look(), heed_at, tried_at):
             if planned is not None:
                 until.append(planned)
         if self.index == 0 and not self.hungry:

@@ -60,16 +60,16 @@ class Rests:
     def awake(self, queues: Iterable[str], now: float) -> list[str]:
         return [queue for queue in queues if queue not in self._rests or self._rests[queue].until <= now]
 
-    def ends_of(self, queues: Iterable[str]) -> float | None:
-        """When the first of these may be looked at again."""
-        return min((self._rests[queue].until for queue in queues if queue in self._rests), default=None)
+    def ends(self, queues: Iterable[str]) -> dict[str, float]:
+        """When those of these that rest may be looked at again."""
+        return {queue: self._rests[queue].until for queue in queues if queue in self._rests}
 
-    def is_time(self, now: float) -> bool:
-        """A look that was planned is due; it is planned once."""
-        due = [rest for rest in self._rests.values() if rest.look_at is not None and rest.look_at <= now]
-        for rest in due:
-            rest.until, rest.look_at = 0.0, None
-        return bool(due)
+    def due(self, now: float) -> list[str]:
+        """Whose look that was planned is due; it is planned once."""
+        due = [queue for queue, rest in self._rests.items() if rest.look_at is not None and rest.look_at <= now]
+        for queue in due:
+            self._rests[queue].until, self._rests[queue].look_at = 0.0, None
+        return due
 
     def next_look(self) -> float | None:
         return min((rest.look_at for rest in self._rests.values() if rest.look_at is not None), default=None)

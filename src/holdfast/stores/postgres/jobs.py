@@ -108,7 +108,7 @@ class PostgresStore(PostgresAdding):
         """In two round trips, if nothing else is to be done: the first begins the transaction, the second ends it."""
         if not (turn.notes or self.adaptive or self.connection.depth):
             # The key of a new task is taken, or the run was touched by somebody else: that wants a second look.
-            with suppress(psycopg.errors.UniqueViolation, psycopg.errors.DivisionByZero, Mistaken):
+            with suppress(psycopg.errors.DivisionByZero, Mistaken):
                 return self._exchange_at_once(turn, tasks)
         return super().exchange_with_tasks(turn, tasks)
 
@@ -117,6 +117,8 @@ class PostgresStore(PostgresAdding):
             self._at_once = self._to_begin = True
             try:
                 return self.exchange_inside(turn, tasks)
+            except psycopg.errors.UniqueViolation as error:  # the key of a new task
+                raise Mistaken from error
             finally:
                 if self._ahead is not None:
                     self._ahead = None
