@@ -102,6 +102,47 @@ def test_jobs_whose_time_has_come_may_be_in_any_queue(
     assert pump._called
 
 
+def test_what_is_told_during_a_turn_is_heeded_in_the_next(
+    app: App, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that is to be promoted was stored when this turn had looked for such."""
+    pump, turns, exchange = worker.pumps[0], list[Turn](), worker.pumps[0].store.exchange
+
+    def told_meanwhile(turn: Turn) -> TurnAnswer:
+        turns.append(turn)
+        answer = exchange(turn)
+        if len(turns) < 3:
+            (pump.look if len(turns) == 1 else lambda promote: pump.look_in(["work"], promote))(promote=True)
+        return answer
+
+    monkeypatch.setattr(pump.store, "exchange", told_meanwhile)
+    for _ in range(3):
+        assert pump._turn()
+    assert [turn.promote for turn in turns] == [True, True, True]
+    assert not pump._turn()
+
+
+def test_a_turn_that_failed_is_made_again_with_all_it_was_for(
+    app: App, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pump, turns, exchange = worker.pumps[0], list[Turn](), worker.pumps[0].store.exchange
+
+    def fails_once(turn: Turn) -> TurnAnswer:
+        turns.append(turn)
+        if len(turns) == 2:
+            raise Unavailable("it is away")
+        return exchange(turn)
+
+    monkeypatch.setattr(pump.store, "exchange", fails_once)
+    assert pump._turn()
+    pump.look_in(["work"], promote=True)
+    with pytest.raises(Unavailable):
+        pump._turn()
+    pump.look()  # as whoever runs it does
+    assert pump._turn()
+    assert [turn.promote for turn in turns] == [True, True, True]
+
+
 def test_news_of_a_queue_is_a_call_for_that_queue(
     app: App, worker: Worker, asked: Callable[[Pump], list[list[str]]]
 ) -> None:
@@ -145,6 +186,7 @@ def test_after_a_turn_a_pump_goes_on_if_there_is_more_and_rests_if_not(app: App,
     assert pump._is_more()  # it got all it asked for
     pump._called = False
     pump._rotation.unasked.clear()
+    pump._looks.clear()
     until(lambda: len(worker.hand.finished) == 2, what="they have ended")
     assert pump._is_more()  # nobody wakes a pump that is at a turn
     assert pump._turn()

@@ -84,7 +84,7 @@ class Pump(threading.Thread):
         self._poll_at = 0.0
         self._polls = 0
         self._promote_at = 0.0
-        self._promotes = False  # in the next turn, whatever the time
+        self._promotes = True  # in the next turn, whatever the time; set by any thread, cleared before that
         self._closing = False
         self._rows: list[QueueRow] = []
         self._rests = Rests()
@@ -98,20 +98,22 @@ class Pump(threading.Thread):
     def look(self, promote: bool = False) -> None:
         """There may be something to claim, or (`promote`) a job whose time comes sooner than we know."""
         if promote:
-            self._promote_at = 0.0
+            self._promotes = True
         self._called = True
         self.wake.set()
 
     def look_in(self, queues: Iterable[str], promote: bool = False) -> None:
         """The same, in these queues."""
-        self._promotes = self._promotes or promote
+        if promote:
+            self._promotes = True
         self._called_for.extend(queues)
         self.wake.set()
 
     def hear(self, queues: bool) -> None:
         """Somebody wrote to the database, perhaps (`queues`) about a queue."""
+        if queues:
+            self._heard_of_queues = True
         self._heard = True
-        self._heard_of_queues = self._heard_of_queues or queues
         self.wake.set()
 
     @property
@@ -178,6 +180,8 @@ class Pump(threading.Thread):
             self.hand.measure(self.index, 0, monotonic())  # nothing has ended here, perhaps for a while
             return False
         promote = self.index == 0 and (worker.clock.movable or self._promotes or monotonic() >= self._promote_at)
+        if promote:
+            self._promotes = False  # what is told from now on this turn may not see
         asks = worker.asks
         told = done, reports, ended, wants, asks.types, promote, self._notes
         turn = Turn(worker.id, self.index, *told, late=asks.late, deaf=worker.deaf)
@@ -202,7 +206,10 @@ class Pump(threading.Thread):
         except BaseException:
             self.hand.answered(room)
             self._generation = UNSURE
-            self._heard, self._heard_of_queues = self._heard or news[0], self._heard_of_queues or news[1]
+            if turn.promote:
+                self._promotes = True
+            if news[0]:
+                self.hear(news[1])
             raise
         finally:
             self.exchanging = False
@@ -292,9 +299,12 @@ class Pump(threading.Thread):
 
     def _take_news(self) -> tuple[bool, bool]:
         """Whether somebody wrote, and whether perhaps about a queue. What comes from now on is news again."""
-        heard = self._heard, self._heard_of_queues
-        self._heard = self._heard_of_queues = False
-        return heard
+        heard, queues = self._heard, self._heard_of_queues
+        if heard:
+            self._heard = False
+        if queues:
+            self._heard_of_queues = False
+        return heard, queues
 
     def _heed(self, heard: bool, queues: bool, waited: bool = False) -> None:
         if heard and self.store.changed(waited):
@@ -342,7 +352,8 @@ class Pump(threading.Thread):
         ended = len(turn.done) + sum(not isinstance(report.happening, HandedBack) for report in turn.reports)
         self.hand.measure(self.index, ended, now)
         if turn.promote:
-            self._promotes, self._called = False, self._called or answer.promoted > 0
+            if answer.promoted:
+                self._called = True
             self._promote_at = now + min(worker.settings.poll, 3600.0 if answer.wake_in is None else answer.wake_in)
         if turn.wants:
             asked = [want.queue for want in turn.wants]
