@@ -10,6 +10,7 @@ from holdfast import App
 from holdfast.errors import NotFound, Unavailable
 from holdfast.stores.contract import Claimed, Turn, TurnAnswer
 from holdfast.worker.attempt import handed_back
+from holdfast.worker.hand import Hand
 from holdfast.worker.pump import Pump
 from holdfast.worker.worker import Worker
 from tests.faults.fleet import until
@@ -86,6 +87,56 @@ def test_a_pump_asks_again_only_where_there_was_more(
     assert first._turn()
     assert [sorted(queues) for queues in turns] == [["mail", "work"], ["mail"]]
     assert list(second._called_for) == ["mail"]
+
+
+def test_an_end_under_a_limit_is_no_reason_to_ask_other_queues(
+    app: App, worker: Worker, asked: Callable[[Pump], list[list[str]]]
+) -> None:
+    for name in ("mail", "work"):
+        app.limit(name, 3)
+    app.job_types["quick_mail"].enqueue()
+    pump = worker.pumps[0]
+    turns = asked(pump)
+    assert pump._turn()
+    until(lambda: len(worker.hand.finished) == 1, what="it has ended")
+    assert pump._turn()
+    assert [sorted(queues) for queues in turns] == [["mail", "work"], ["mail"]]
+    assert not pump._is_more()
+
+
+def test_an_end_for_which_no_more_could_be_asked_is_a_reason_to_ask_its_queue_later(
+    app: App, worker: Worker, asked: Callable[[Pump], list[list[str]]]
+) -> None:
+    for name in ("mail", "work"):
+        app.limit(name, 3)
+    app.job_types["quick_mail"].enqueue()
+    pump = worker.pumps[0]
+    turns = asked(pump)
+    assert pump._turn()
+    until(lambda: len(worker.hand.finished) == 1, what="it has ended")
+    kept = worker.hand.reserve(4, ending=1)  # by another pump
+    assert pump._turn()
+    worker.hand.answered(kept)
+    assert pump._turn()
+    assert [sorted(queues) for queues in turns] == [["mail", "work"], [], ["mail"]]
+
+
+def test_of_queues_full_of_quick_jobs_few_are_asked_at_once(
+    app: App, worker: Worker, asked: Callable[[Pump], list[list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("mail", "work"):
+        app.job_types[f"quick_{name}"].enqueue_many([{} for _ in range(20)])
+    monkeypatch.setattr(Hand, "_target", lambda hand: hand.concurrency)
+    pump = worker.pumps[0]
+    turns = asked(pump)
+    for quick in (False, False, True, True):
+        monkeypatch.setattr(Hand, "quick", quick)
+        assert pump._turn()  # takes four
+        until(lambda: len(worker.hand.finished) == 4, what="they have ended")
+        assert pump._turn()  # and settles them
+    asking = [queues for queues in turns if queues]
+    assert [len(queues) for queues in asking] == [2, 2, 1, 1]
+    assert {*asking[2], *asking[3]} == {"mail", "work"}
 
 
 def test_jobs_whose_time_has_come_may_be_in_any_queue(

@@ -28,6 +28,7 @@ from holdfast.worker.settings import FAREWELL, WorkerSettings
 
 logger = logging.getLogger("holdfast.worker")
 BATCH = 500  # most jobs claimed in one turn
+STRETCH = 100  # quick jobs to be claimed at a time from each of many queues that have so many
 REREAD_EVERY = 6  # polls, in case that news of a queue did not come through
 ECHO = 0.001  # seconds after our own write in which news of one is most likely of that
 MOST_ASIDE = 1000  # ends that are stored by themselves, because somebody keeps a lock that one of them needs
@@ -215,10 +216,8 @@ class Pump(threading.Thread):
         if self.worker.scribe.busy:
             self._notes += self.worker.scribe.take(done, reports)
         if self.hand.throttled and ended:  # that makes room under a limit
-            queues = None if reports else {item.call.queue for item in done}
-            self._called_for.extend(
-                row.name for row in self._rows if row.throttled or queues is None or row.name in queues
-            )
+            queues = None if reports or not done else {item.call.queue for item in done}
+            self._called_for.extend(row.name for row in self._rows if queues is None or row.name in queues)
             self._rests.end(queues)
 
     def _queues_of_tasks(self) -> list[str]:
@@ -249,7 +248,8 @@ class Pump(threading.Thread):
 
         Also those in which something may follow from what has just ended.
         """
-        awake, resting = self._rotation.next(room, lambda queues: self._rests.awake(queues, monotonic()))
+        most_rich = max(1, room // STRETCH) if self.hand.quick else None  # or many would be claimed from one for long
+        awake, resting = self._rotation.next(room, lambda queues: self._rests.awake(queues, monotonic()), most_rich)
         self._look_at(self._rests.ends_of(resting))
         others = [each for each in following if each in self._rotation.queues and each not in {*awake, *resting}]
         return [*awake, *self._rests.awake(others, monotonic())][:room]
@@ -354,7 +354,7 @@ class Pump(threading.Thread):
             self._plan_next_look(turn, answer.claimed, now)
             self._look_at(None if answer.look_in is None else now + answer.look_in)
         if finished or room > claimed:
-            self._tell_of_room(called=finished > 0 and not turn.wants)
+            self._tell_of_room()
         if any(change is not None and change.place_time is not None for change in answer.changes):
             worker.pumps[0].look(promote=True)
 
@@ -369,10 +369,8 @@ class Pump(threading.Thread):
         elif claimed and self.index == 0:
             self._look_behind = now + LINGER, {call.queue for call in claimed}
 
-    def _tell_of_room(self, called: bool) -> None:
+    def _tell_of_room(self) -> None:
         """What ended, or was reserved in vain, made room, perhaps after another pump had looked for it."""
-        if self.hand.throttled and called:
-            self._called = True
         for pump in self.worker.pumps:
             if pump is not self and pump.hungry:
                 pump.wake.set()
