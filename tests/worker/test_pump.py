@@ -25,6 +25,11 @@ def app(url: str, instance: str) -> Iterator[App]:
             async def quick() -> None: ...
 
             app.queue(name).job(name=f"quick_{name}")(quick)
+
+        async def wrong() -> None:
+            raise ValueError("wrong")
+
+        app.queue("mail").job(name="wrong_mail", retries=0)(wrong)
         yield app
 
 
@@ -89,12 +94,13 @@ def test_a_pump_asks_again_only_where_there_was_more(
     assert list(second._called_for) == ["mail"]
 
 
+@pytest.mark.parametrize("name", ["quick_mail", "wrong_mail"])
 def test_an_end_under_a_limit_is_no_reason_to_ask_other_queues(
-    app: App, worker: Worker, asked: Callable[[Pump], list[list[str]]]
+    app: App, worker: Worker, asked: Callable[[Pump], list[list[str]]], name: str
 ) -> None:
-    for name in ("mail", "work"):
-        app.limit(name, 3)
-    app.job_types["quick_mail"].enqueue()
+    for queue in ("mail", "work"):
+        app.limit(queue, 3)
+    app.job_types[name].enqueue()
     pump = worker.pumps[0]
     turns = asked(pump)
     assert pump._turn()

@@ -216,9 +216,10 @@ class Pump(threading.Thread):
         if self.worker.scribe.busy:
             self._notes += self.worker.scribe.take(done, reports)
         if self.hand.throttled and ended:  # that makes room under a limit
-            queues = None if reports or not done else {item.call.queue for item in done}
-            self._called_for.extend(row.name for row in self._rows if queues is None or row.name in queues)
-            self._rests.end(queues)
+            queues = {item.call.queue for item in done}.union(report.queue for report in reports)
+            known = queues if queues and "" not in queues else None
+            self._called_for.extend(row.name for row in self._rows if known is None or row.name in known)
+            self._rests.end(known)
 
     def _queues_of_tasks(self) -> list[str]:
         """Queues of tasks that end in this turn: what follows from them is made in it, and can be claimed there."""
