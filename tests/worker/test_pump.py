@@ -7,6 +7,7 @@ import pytest
 from msgspec import structs
 
 from holdfast import App
+from holdfast.clock import monotonic
 from holdfast.errors import NotFound, Unavailable
 from holdfast.stores.contract import Claimed, Turn, TurnAnswer
 from holdfast.worker.attempt import handed_back
@@ -155,6 +156,23 @@ def test_jobs_whose_time_has_come_may_be_in_any_queue(
     pump.look_in(["work"], promote=True)
     assert pump._turn()
     assert pump._called
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_when_to_look_again_is_not_forgotten_by_a_turn_that_only_claims(
+    app: App, worker: Worker, monkeypatch: pytest.MonkeyPatch, index: int
+) -> None:
+    """As for the probe of a breaker: the turn that promoted had no room to ask for it, and what asks next is told of it."""
+    first, pump = worker.pumps[0], worker.pumps[index]
+    assert first._turn()
+    exchange = pump.store.exchange
+    monkeypatch.setattr(pump.store, "exchange", lambda turn: structs.replace(exchange(turn), wake_in=0.5))
+    first._poll_at = first._promote_at = monotonic() + 60
+    first.wake.clear()
+    pump.look()
+    assert pump._turn()
+    assert first._promote_at <= monotonic() + 0.5
+    assert first.wake.is_set()
 
 
 def test_news_of_a_queue_is_a_call_for_that_queue(

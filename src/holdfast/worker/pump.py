@@ -108,6 +108,12 @@ class Pump(threading.Thread):
         self._called_for.extend(queues)
         self.wake.set()
 
+    def look_by(self, moment: float) -> None:
+        """The same, at this moment at the latest."""
+        if moment < self._promote_at:
+            self._promote_at = moment
+            self.wake.set()
+
     def hear(self, queues: bool) -> None:
         """Somebody wrote to the database, perhaps (`queues`) about a queue."""
         self._heard = True
@@ -346,6 +352,8 @@ class Pump(threading.Thread):
         if turn.promote:
             self._promotes, self._called = False, self._called or answer.promoted > 0
             self._promote_at = now + min(worker.settings.poll, 3600.0 if answer.wake_in is None else answer.wake_in)
+        elif answer.wake_in is not None:  # a breaker wants to be probed
+            worker.pumps[0].look_by(now + answer.wake_in)
         if turn.wants:
             asked = [want.queue for want in turn.wants]
             self._rests.found(
