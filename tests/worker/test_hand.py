@@ -57,3 +57,13 @@ def test_what_a_pump_could_not_commit_at_first_is_not_in_its_own_way(hand: Hand)
     ended(hand, 1, pump=0)
     _, leases = ended(hand, 2, pump=0)
     assert leases == [LEASE]
+
+
+def test_jobs_are_quick_while_more_than_there_are_slots_for_end_in_a_tenth_of_a_second(hand: Hand) -> None:
+    assert not hand.quick
+    for moment in range(1, 9):
+        hand.measure(0, 30, moment / 10)
+    assert hand.quick
+    for moment in range(9, 29):
+        hand.measure(0, 3, moment / 10)
+    assert not hand.quick

@@ -11,6 +11,7 @@ from holdfast.clock import monotonic
 from holdfast.errors import NotFound, Unavailable
 from holdfast.stores.contract import Claimed, Turn, TurnAnswer
 from holdfast.worker.attempt import handed_back
+from holdfast.worker.hand import Hand
 from holdfast.worker.pump import Pump
 from holdfast.worker.worker import Worker
 from tests.faults.fleet import until
@@ -25,6 +26,11 @@ def app(url: str, instance: str) -> Iterator[App]:
             async def quick() -> None: ...
 
             app.queue(name).job(name=f"quick_{name}")(quick)
+
+        async def wrong() -> None:
+            raise ValueError("wrong")
+
+        app.queue("mail").job(name="wrong_mail", retries=0)(wrong)
         yield app
 
 
@@ -90,6 +96,57 @@ def test_a_pump_asks_again_only_where_there_was_more(
     assert list(second._called_for) == ["mail"]
 
 
+@pytest.mark.parametrize("name", ["quick_mail", "wrong_mail"])
+def test_an_end_under_a_limit_is_no_reason_to_ask_other_queues(
+    app: App, worker: Worker, asked: Callable[[Pump], list[list[str]]], name: str
+) -> None:
+    for queue in ("mail", "work"):
+        app.limit(queue, 3)
+    app.job_types[name].enqueue()
+    pump = worker.pumps[0]
+    turns = asked(pump)
+    assert pump._turn()
+    until(lambda: len(worker.hand.finished) == 1, what="it has ended")
+    assert pump._turn()
+    assert [sorted(queues) for queues in turns] == [["mail", "work"], ["mail"]]
+    assert not pump._is_more()
+
+
+def test_an_end_for_which_no_more_could_be_asked_is_a_reason_to_ask_its_queue_later(
+    app: App, worker: Worker, asked: Callable[[Pump], list[list[str]]]
+) -> None:
+    for name in ("mail", "work"):
+        app.limit(name, 3)
+    app.job_types["quick_mail"].enqueue()
+    pump = worker.pumps[0]
+    turns = asked(pump)
+    assert pump._turn()
+    until(lambda: len(worker.hand.finished) == 1, what="it has ended")
+    kept = worker.hand.reserve(4, ending=1)  # by another pump
+    assert pump._turn()
+    worker.hand.answered(kept)
+    assert pump._turn()
+    assert [sorted(queues) for queues in turns] == [["mail", "work"], [], ["mail"]]
+
+
+def test_of_queues_full_of_quick_jobs_few_are_asked_at_once(
+    app: App, worker: Worker, asked: Callable[[Pump], list[list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("mail", "work"):
+        app.job_types[f"quick_{name}"].enqueue_many([{} for _ in range(20)])
+    monkeypatch.setattr(Hand, "_target", lambda hand: hand.concurrency)
+    pump = worker.pumps[0]
+    turns = asked(pump)
+    for quick in (False, False, True, True):
+        monkeypatch.setattr(Hand, "quick", quick)
+        assert pump._turn()  # takes four
+        until(lambda: len(worker.hand.finished) == 4, what="they have ended")
+        assert pump._turn()  # and settles them
+    asking = [queues for queues in turns if queues]
+    assert [len(queues) for queues in asking] == [2, 2, 1, 1]
+    assert {*asking[2], *asking[3]} == {"mail", "work"}
+
+
 def test_jobs_whose_time_has_come_may_be_in_any_queue(
     app: App, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +198,25 @@ def test_a_turn_that_failed_is_made_again_with_all_it_was_for(
     pump.look()  # as whoever runs it does
     assert pump._turn()
     assert [turn.promote for turn in turns] == [True, True, True]
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_when_to_look_again_is_not_forgotten_by_a_turn_that_only_claims(
+    app: App, worker: Worker, monkeypatch: pytest.MonkeyPatch, index: int
+) -> None:
+    """As for the probe of a breaker: the turn that promoted had no room to ask for it, and what asks next is told of it."""
+    first, pump = worker.pumps[0], worker.pumps[index]
+    assert first._turn()
+    exchange = pump.store.exchange
+    monkeypatch.setattr(pump.store, "exchange", lambda turn: structs.replace(exchange(turn), wake_in=0.5))
+    first._poll_at = first._promote_at = monotonic() + 60
+    first.wake.clear()
+    pump.look()
+    assert pump._turn()
+    assert first.wake.is_set()
+    first._take_calls(monotonic())
+    assert first._look_again is not None
+    assert first._look_again <= monotonic() + 0.5
 
 
 def test_news_of_a_queue_is_a_call_for_that_queue(

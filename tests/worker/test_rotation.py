@@ -35,6 +35,17 @@ def test_whoever_rests_is_passed_over_and_told_of() -> None:
     assert not found.unasked
 
 
+def test_of_many_rich_queues_a_few_are_asked_at_once_and_the_others_next() -> None:
+    found = rotation("qa", "qb", "qc", "qd", "qe")
+    found.rich = {"qa", "qb", "qd", "qe"}
+    assert found.next(9, list, most_rich=2) == (["qa", "qb", "qc"], set())
+    found.call(["qa", "qb", "qc"])
+    assert found.next(9, list, most_rich=2) == (["qd", "qe", "qc"], set())
+    assert found.unasked == {"qa", "qb"}
+    assert found.next(9, list, most_rich=2) == (["qa", "qb"], set())
+    assert not found.unasked
+
+
 def test_a_call_for_some_queues_is_no_call_for_others() -> None:
     found = rotation("qa", "qb", "qc")
     assert asked(found, 9) == ["qa", "qb", "qc"]

@@ -153,6 +153,7 @@ class Report(Struct, frozen=True):
     lease: int = 0
     actor: str | None = None  # from outside: leaves an audit row
     action: str = ""
+    queue: str = ""  # of an attempt in a worker
 
 
 class Line(Struct, frozen=True, gc=False):

@@ -139,4 +139,4 @@ def unheard(call: Claimed, answer: Answer) -> Report:
 
 
 def _report(call: Claimed, happening: Any) -> Report:
-    return Report(call.id, happening, call.attempt, call.job_type, call.lease)
+    return Report(call.id, happening, call.attempt, call.job_type, call.lease, queue=call.queue)

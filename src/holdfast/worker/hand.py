@@ -56,6 +56,11 @@ class Hand:
             return self.concurrency
         return max(self.concurrency, min(int(sum(self._rates) * AHEAD), MOST_AHEAD))
 
+    @property
+    def quick(self) -> bool:
+        """All that is in hand is expected to end within a moment."""
+        return sum(self._rates) * AHEAD >= self.concurrency
+
     def release(self, count: int) -> None:
         with self._lock:
             self.count -= count

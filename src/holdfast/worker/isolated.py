@@ -216,4 +216,4 @@ def decode_end(reply: bytes, call: Claimed) -> End:
     happening = decode_happening(reply)
     if isinstance(happening, Succeeded):
         return attempt.succeeded(call, happening.seconds or 0.0, happening.result, happening.effects)
-    return Report(call.id, happening, call.attempt, call.job_type, call.lease)
+    return Report(call.id, happening, call.attempt, call.job_type, call.lease, queue=call.queue)

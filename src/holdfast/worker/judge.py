@@ -83,7 +83,7 @@ class Judge:
             self._answer(report)
             return
         decided = self._decided(handler, job, happening)
-        self._answer(Report(report.job_id, decided, report.attempt, report.job_type, report.lease))
+        self._answer(structs.replace(report, happening=decided))
         self._asked.discard(report.job_id)
 
     def _decided(self, handler: Handler, job: Job, happening: Raised) -> Decided:

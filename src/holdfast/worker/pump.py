@@ -28,6 +28,7 @@ from holdfast.worker.settings import FAREWELL, WorkerSettings
 
 logger = logging.getLogger("holdfast.worker")
 BATCH = 500  # most jobs claimed in one turn
+STRETCH = 100  # quick jobs to be claimed at a time from each of many queues that have so many
 REREAD_EVERY = 6  # polls, in case that news of a queue did not come through
 ECHO = 0.001  # seconds after our own write in which news of one is most likely of that
 MOST_ASIDE = 1000  # ends that are stored by themselves, because somebody keeps a lock that one of them needs
@@ -78,6 +79,7 @@ class Pump(threading.Thread):
         self._heard_of_queues = False  # perhaps about a queue
         self._reread = True  # a queue may have been added, paused or given a limit
         self._look_again: float | None = None
+        self._moments: deque[float] = deque()  # when to look again; told by any thread
         self._looks: dict[str, float] = {}  # by queue: when to look at it again
         self._complaint = NO_COMPLAINT  # what was last said of the database, and when
         self._wrote_at = 0.0
@@ -108,6 +110,12 @@ class Pump(threading.Thread):
             self._promotes = True
         self._called_for.extend(queues)
         self.wake.set()
+
+    def look_by(self, moment: float) -> None:
+        """At everything, at this moment at the latest."""
+        if self._look_again is None or moment < self._look_again:
+            self._moments.append(moment)
+            self.wake.set()
 
     def hear(self, queues: bool) -> None:
         """Somebody wrote to the database, perhaps (`queues`) about a queue."""
@@ -222,11 +230,10 @@ class Pump(threading.Thread):
         if self.worker.scribe.busy:
             self._notes += self.worker.scribe.take(done, reports)
         if self.hand.throttled and ended:  # that makes room under a limit
-            queues = None if reports else {item.call.queue for item in done}
-            self._called_for.extend(
-                row.name for row in self._rows if row.throttled or queues is None or row.name in queues
-            )
-            self._rests.end(queues)
+            queues = {item.call.queue for item in done}.union(report.queue for report in reports)
+            known = queues if queues and "" not in queues else None
+            self._called_for.extend(row.name for row in self._rows if known is None or row.name in known)
+            self._rests.end(known)
 
     def _queues_of_tasks(self) -> list[str]:
         """Queues of tasks that end in this turn: what follows from them is made in it, and can be claimed there."""
@@ -256,7 +263,8 @@ class Pump(threading.Thread):
 
         Also those in which something may follow from what has just ended.
         """
-        awake, resting = self._rotation.next(room, lambda queues: self._rests.awake(queues, monotonic()))
+        most_rich = max(1, room // STRETCH) if self.hand.quick else None  # or many would be claimed from one for long
+        awake, resting = self._rotation.next(room, lambda queues: self._rests.awake(queues, monotonic()), most_rich)
         self._looks |= self._rests.ends(resting)
         others = [each for each in following if each in self._rotation.queues and each not in {*awake, *resting}]
         return [*awake, *self._rests.awake(others, monotonic())][:room]
@@ -273,6 +281,8 @@ class Pump(threading.Thread):
             self._reread = self._reread or self._polls % REREAD_EVERY == 0
         if self.index == 0 and now >= self._promote_at:
             self._called = True
+        while self._moments:
+            self._look_at(self._moments.popleft())
         if self._look_again is not None and now >= self._look_again:
             self._called, self._look_again = True, None
         due = [queue for queue, at in self._looks.items() if now >= at]
@@ -355,6 +365,8 @@ class Pump(threading.Thread):
             if answer.promoted:
                 self._called = True
             self._promote_at = now + min(worker.settings.poll, 3600.0 if answer.wake_in is None else answer.wake_in)
+        elif answer.wake_in is not None:  # a breaker wants to be probed
+            worker.pumps[0].look_by(now + answer.wake_in)
         if turn.wants:
             asked = [want.queue for want in turn.wants]
             self._rests.found(
@@ -364,7 +376,7 @@ class Pump(threading.Thread):
             self._plan_next_look(turn, answer.claimed, now)
             self._look_at(None if answer.look_in is None else now + answer.look_in)
         if finished or room > claimed:
-            self._tell_of_room(called=finished > 0 and not turn.wants)
+            self._tell_of_room()
         if any(change is not None and change.place_time is not None for change in answer.changes):
             worker.pumps[0].look(promote=True)
 
@@ -378,10 +390,8 @@ class Pump(threading.Thread):
                     pump.look_in(more)
         self._looks |= dict.fromkeys(queues, now + LINGER)
 
-    def _tell_of_room(self, called: bool) -> None:
+    def _tell_of_room(self) -> None:
         """What ended, or was reserved in vain, made room, perhaps after another pump had looked for it."""
-        if self.hand.throttled and called:
-            self._called = True
         for pump in self.worker.pumps:
             if pump is not self and pump.hungry:
                 pump.wake.set()

@@ -5,7 +5,7 @@ gave less than it was asked for is asked again only when somebody calls, and hal
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from holdfast.stores.contract import Want
 
@@ -37,15 +37,33 @@ class Rotation:
         self._called_early = not self.queues
         self.unasked |= set(self.queues) if queues is None else set(queues).intersection(self.queues)
 
-    def next(self, room: int, awake_of: Callable[[Sequence[str]], list[str]]) -> tuple[list[str], set[str]]:
-        """As many of those not yet asked as there is room for, and those that were passed over because they rest."""
+    def next(
+        self, room: int, awake_of: Callable[[Sequence[str]], list[str]], most_rich: int | None = None
+    ) -> tuple[list[str], set[str]]:
+        """As many of those not yet asked as there is room for, and those that were passed over because they rest.
+
+        Where `most_rich` is given no more rich ones are asked at once: each gives more then, and the others are next.
+        """
         unasked = [queue for queue in self.queues if queue in self.unasked]
-        awake = awake_of(unasked)[:room]
-        passed = unasked if len(awake) < room else unasked[: unasked.index(awake[-1]) + 1]
+        awake = awake_of(unasked)
+        chosen = [*self._few(awake, room if most_rich is None else most_rich)][:room]
+        left = set(awake).difference(chosen)
+        passed = [queue for queue in unasked if queue not in left]
         if passed:
-            self.queues.rotate(-self.queues.index(passed[-1]) - 1)
+            self.queues.rotate(-self._first_of(unasked, left))
         self.unasked.difference_update(passed)
-        return awake, set(passed) - set(awake)
+        return chosen, set(passed).difference(chosen)
+
+    def _few(self, queues: Iterable[str], most_rich: int) -> Iterator[str]:
+        for queue in queues:
+            most_rich -= queue in self.rich
+            if most_rich >= 0 or queue not in self.rich:
+                yield queue
+
+    def _first_of(self, unasked: Sequence[str], left: Collection[str]) -> int:
+        """Where the next round begins: at the first that was left, or behind the last."""
+        first = next((queue for queue in unasked if queue in left), None)
+        return self.queues.index(unasked[-1]) + 1 if first is None else self.queues.index(first)
 
     def learn(self, wants: Sequence[Want], claimed: Iterable[str]) -> list[str]:
         """Where there may be more; `claimed` are the queues of what was got."""
