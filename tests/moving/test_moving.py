@@ -4,6 +4,7 @@ import itertools
 import json
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -571,7 +572,7 @@ def test_a_move_that_was_abandoned_meanwhile_opens_nothing(way: Way, shop: App, 
     move = moving()
     for step in (move.begin, move.arrive, move.copy, move.drain):
         step()
-    move.source.unseal()
+    move.source.unseal(5)
     with pytest.raises(Conflict, match="was abandoned"):
         move.close()
 
@@ -725,6 +726,22 @@ def test_a_transaction_that_does_not_end_keeps_the_seal_off(
     assert move.source.marks()["source"].stage == "draining"
     assert shop.job_types["send"].enqueue(to="ann").state == "initial"
     move.run()
+
+
+@pytest.mark.claim("M4")
+def test_a_move_that_is_abandoned_waits_for_those_who_are_in_the_way(
+    way: Way, shop: App, here: RawSql, moving: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On PostgreSQL whoever reads is; they have gone when it is tried again."""
+    move = moving()
+    for step in (move.begin, move.arrive, move.copy, move.drain):
+        step()
+    with ExitStack() as reading:
+        reading.enter_context(here.transaction())
+        here("select * from {queue}")
+        monkeypatch.setattr("holdfast.stores.copying.sleep", lambda seconds: reading.close())
+        move.abandon()
+    assert shop.job_types["send"].enqueue(to="ann").state == "initial"
 
 
 def test_a_store_that_was_opened_before_is_told_too(way: Way, shop: App, moving: Moving) -> None:

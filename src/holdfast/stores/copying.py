@@ -9,7 +9,7 @@
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -37,7 +37,7 @@ PART = re.compile(r"_[0-9]{4}_[0-9]{2}$")  # of the archive, which is copied as 
 MADE = re.compile(r"create table \{(\w+)\}")  # in a migration
 LOT = 5000  # rows in one transaction
 LAST = 2**63 - 1
-PAUSE = 0.05  # seconds between two tries for the seal
+PAUSE = 0.05  # seconds between two tries to put the seal on, or take it off
 
 Row = tuple[Any, ...]
 
@@ -234,22 +234,14 @@ class Side(ABC):
 
     def seal(self, message: str, patience: float) -> None:
         """From now on every write is refused with this message; what workers held is loose, in the same transaction."""
-        ends = monotonic() + patience
-        while True:
-            try:
-                with self.store.work():
-                    self.lock_everything()
-                    self._loosen()
-                    self.put_seal(message)
-                    self.go_on(SOURCE, "sealed")
-                return
-            except Unavailable as error:
-                if monotonic() >= ends:
-                    raise Unavailable(
-                        f"Instance `{self.instance}` could not be sealed within {patience:g} s: somebody's transaction has written to it "
-                        f"and does not end ({error}) End it and call this again; until then workers claim nothing."
-                    ) from error
-                sleep(PAUSE)
+
+        def put_on() -> None:
+            self.lock_everything()
+            self._loosen()
+            self.put_seal(message)
+            self.go_on(SOURCE, "sealed")
+
+        self._until_it_is_done(put_on, patience, "sealed", "workers claim nothing")
 
     def _loosen(self) -> None:
         """Nobody who holds a job can tell of its end any more."""
@@ -258,11 +250,30 @@ class Side(ABC):
         while self.store.recover_strays():
             pass
 
-    def unseal(self) -> None:
+    def unseal(self, patience: float) -> None:
         """As if there had been no move."""
-        with self.store.work():
+
+        def take_off() -> None:
             self.take_seal_off()
             self.store.run("end_move")
+
+        self._until_it_is_done(take_off, patience, "opened again", "nobody can write to it")
+
+    def _until_it_is_done(self, act: Callable[[], None], patience: float, done: str, meanwhile: str) -> None:
+        """In one transaction; those who are in the way may come and go."""
+        ends = monotonic() + patience
+        while True:
+            try:
+                with self.store.work():
+                    act()
+                return
+            except Unavailable as error:
+                if monotonic() >= ends:
+                    raise Unavailable(
+                        f"Instance `{self.instance}` could not be {done} within {patience:g} s: somebody's transaction is in the way "
+                        f"and does not end ({error}) End it and call this again; until then {meanwhile}."
+                    ) from error
+                sleep(PAUSE)
 
     @abstractmethod
     def lock_everything(self) -> None:

@@ -29,7 +29,7 @@ WIDE = 10 * LOT  # rows that are compared at once before anybody looks closer
 FEW = LOT  # a pass that copied no more than this was the last before the drain
 MOST_PASSES = 10
 GRACE = 10.0  # seconds
-SEAL_PATIENCE = 30.0  # seconds until those who write must have let go
+SEAL_PATIENCE = 30.0  # seconds until those who are in the way must have let go
 LOOK_EVERY = 0.05
 
 Tell = Callable[[str, int, int], None]  # what is done, how many rows are copied, and of about how many
@@ -140,7 +140,7 @@ class Move:
             self._refuse_other_target(leaving)
         else:
             self.target.give_up(leaving.mark)
-        self.source.unseal()
+        self.source.unseal(SEAL_PATIENCE)
 
     # What is checked before anything changes
 
