@@ -35,8 +35,9 @@ def app(url: str, instance: str) -> Iterator[App]:
 
 
 @pytest.fixture
-def worker(app: App) -> Iterator[Worker]:
-    """It has joined, and its two pumps wait to be turned."""
+def worker(app: App, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+    """It has joined, and its two pumps wait to be turned. What they look at a moment later they do not look at here."""
+    monkeypatch.setattr("holdfast.worker.pump.LINGER", 60.0)
     made = app.worker_for_ever(concurrency=4, pumps=2)
     made.store = app.store.another(None)
     made.join()
