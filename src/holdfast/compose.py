@@ -33,7 +33,7 @@ from holdfast.workflows.task import Published, Task, TaskContext
 
 LOT = 500  # items stored at a time
 GLANCE, STILL = 0.001, 0.03  # seconds between two looks of a maker of items for room, and without any that ended
-LONGEST = 1.0  # seconds that a maker goes on
+LONGEST = 1.0  # seconds after which a maker leaves the rest to the next one, so that its worker may stop
 WHILE_HELD = 60.0  # seconds after which a submission that is held is tried again
 
 
@@ -315,7 +315,9 @@ class Items:
             produced, made = produced + len(lot), made + len(lot)
             if left is None or last:
                 return made  # somebody else has made them, or that is all
-            room = left if left >= context.enough else self._room_soon(context, produced, until)
+            if left < context.enough:
+                left = self._room_soon(context, until)
+            room = left if monotonic() < until else 0
         self._open[place] = iterator, produced
         while len(self._open) > MOST_OPEN:
             self._open.pop(next(iter(self._open)))
@@ -332,18 +334,16 @@ class Items:
         payloads.dump(cursor, what="the cursor")
         return self._app.store.add_items(context.run, context.step, produced, written, cursor, last)
 
-    def _room_soon(self, context: TaskContext, produced: int, until: float) -> int:
-        """Room that is worth another lot, once enough tasks have ended. 0 if it is left to the next maker: these tasks take
-        their time, or we have made others wait long enough.
-        """
+    def _room_soon(self, context: TaskContext, until: float) -> int:
+        """Room that is worth another lot, once enough tasks have ended. 0 if these take their time, or ours is over."""
         undone, ended_at = context.most_undone, monotonic()
         while context.most_undone - undone < context.enough:
-            sleep(GLANCE)
-            seen, now = self._app.store.undone_tasks(context.run, context.step), monotonic()
-            if seen < undone:
-                undone, ended_at = seen, now
-            elif now > ended_at + STILL or now > until:
+            if monotonic() > min(until, ended_at + STILL):
                 return 0
+            sleep(GLANCE)
+            seen = self._app.store.undone_tasks(context.run, context.step)
+            if seen < undone:
+                undone, ended_at = seen, monotonic()
         return context.most_undone - undone
 
     def _begun(self, context: TaskContext) -> Iterator[Any]:

@@ -181,3 +181,16 @@ def test_a_maker_leaves_the_rest_to_the_next_one(
         go_on.set()
         assert run.wait(100).state == "SUCCESS"
     assert len(makers(own)) > 1
+
+
+@pytest.mark.claim("F12")
+def test_a_maker_does_not_go_on_for_ever_because_there_is_room(
+    app: Callable[..., App], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compose, "LONGEST", 0.0)
+    monkeypatch.setattr(compose, "LOT", 5)
+    own = app()
+    workflow = listed(own, 40, 20, lambda task: None)
+    with own.worker(concurrency=4):
+        assert workflow.submit("t").wait(100).state == "SUCCESS"
+    assert {job.result for job in makers(own)} <= {0, 5}

@@ -103,7 +103,7 @@ class Sweeper(threading.Thread):
         self._closing = False
         self._slice = 0
         self.overdue_in: float | None = (
-            None  # after a sweep: seconds until the next deadline that it could do something about
+            None  # seconds until the next deadline that the last sweep could do something about
         )
         self._locked: Unavailable | None = None  # what a part of this sweep met
         self._look_at = 0.0
