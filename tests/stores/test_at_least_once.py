@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,8 +105,11 @@ class Beside:
     def offer(self, queue: str) -> Turn | None:
         return Turn(self.worker.id, wants=[Want(queue, 1)], types=self.worker.types) if queue == self.queue else None
 
-    def take(self, claimed: Sequence[Claimed]) -> None:
-        self.taken.append([call.id for call in claimed])
+    def lend(self, queue: str, job_type: str, most: int, worker: int | None, ending: int) -> Turn | None:
+        return None
+
+    def take(self, turn: Turn, claimed: Sequence[Claimed] | None, told: Any) -> None:
+        self.taken.append([call.id for call in claimed or ()])
 
 
 @pytest.mark.claim("R1", "W2")

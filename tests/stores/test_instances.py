@@ -297,20 +297,20 @@ def test_an_older_instance_is_refused_until_it_is_migrated(
     app: Make, url: str, raw: RawSql, instance: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = declared(app()).enqueue("a")
-    numbered = queryfile.numbered
+    numbered, is_at, wanted = queryfile.numbered, version_of(raw, instance), version_of(raw, instance) + 1
     monkeypatch.setattr(
         migrate.queryfile,
         "numbered",
-        lambda package: [*numbered(package), (3, "a column", "alter table {audit} add column note text;")],
+        lambda package: [*numbered(package), (wanted, "a column", "alter table {audit} add column note text;")],
     )
 
     with pytest.raises(
         Unavailable,
-        match=rf"Instance `{instance}` has schema version 2, this Holdfast needs 3\. Run `holdfast migrate`",
+        match=rf"Instance `{instance}` has schema version {is_at}, this Holdfast needs {wanted}\. Run `holdfast migrate`",
     ):
         app().find()
     store = open_store(url, instance, MovableClock())
-    assert store.migrate() == ["0003 a column"]
+    assert store.migrate() == [f"{wanted:04} a column"]
     assert store.migrate() == []
     store.close()
 
@@ -323,9 +323,9 @@ def test_a_migration_that_fails_changes_nothing(
     app: Make, url: str, raw: RawSql, instance: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declared(app()).enqueue("a")
-    numbered = queryfile.numbered
+    numbered, is_at = queryfile.numbered, version_of(raw, instance)
     broken = "alter table {audit} add column note text;\nalter table {nowhere} add column note text;"
-    monkeypatch.setattr(migrate.queryfile, "numbered", lambda package: [*numbered(package), (3, "broken", broken)])
+    monkeypatch.setattr(migrate.queryfile, "numbered", lambda package: [*numbered(package), (is_at + 1, "broken", broken)])
     store = open_store(url, instance, MovableClock())
 
     with pytest.raises(Exception, match="nowhere"):
@@ -334,7 +334,13 @@ def test_a_migration_that_fails_changes_nothing(
     store.close()
     with pytest.raises(Exception, match="note"):
         raw("select note from {audit}")
-    assert raw("select version from __holdfast_instance where name = :name", name=instance) == [{"version": 2}]
+    assert version_of(raw, instance) == is_at
+
+
+def version_of(raw: RawSql, instance: str) -> int:
+    (found,) = raw("select version from __holdfast_instance where name = :name", name=instance)
+    version: int = found["version"]
+    return version
 
 
 def test_the_state_of_an_instance_can_be_checked(app: Make) -> None:

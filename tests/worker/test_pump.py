@@ -340,10 +340,10 @@ def test_what_an_enqueue_has_claimed_is_not_unheard(app: App, worker: Worker) ->
     class Taker:
         offer = worker.offer
 
-        def take(self, claimed: Sequence[Claimed]) -> None:
+        def take(self, turn: Turn, claimed: Sequence[Claimed], told: Any) -> None:
             worker.pumps[0]._disown()
             took.extend(claimed)
-            worker.take(claimed)
+            worker.take(turn, claimed, told)
 
     app.store.takers.append(Taker())  # type: ignore[attr-defined]
     job = app.job_types["quick_mail"].enqueue()
@@ -389,13 +389,15 @@ def test_a_worker_that_was_called_lost_says_so_when_it_has_come_back(
 
 def test_a_slot_that_was_kept_for_an_enqueue_in_vain_wakes_who_wanted_it(worker: Worker) -> None:
     pump = worker.pumps[0]
-    assert worker.hand.reserve(1)
+    offered = worker.offer("mail")
+    assert offered
     pump.wake.clear()
-    worker.take([])
+    worker.take(offered, [])
     assert not pump.wake.is_set()  # it wanted nothing
-    assert worker.hand.reserve(1)
+    offered = worker.offer("mail")
+    assert offered
     pump._rotation.call()
-    worker.take([])
+    worker.take(offered, [])
     assert pump.wake.is_set()
 
 

@@ -4,7 +4,7 @@ import contextlib
 import threading
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -19,9 +19,8 @@ from holdfast.jobs.states import (
     placement,
 )
 from holdfast.stores.changing import Changing
-from holdfast.stores.contract import (
-    NewJob,
-)
+from holdfast.stores.contract import NewJob
+from holdfast.stores.lending import Lending, Room
 from holdfast.stores.statements import decode_any, encode_json
 
 OFTEN = 0.25  # seconds after which a caller looks whether anybody stores what it handed in
@@ -35,6 +34,7 @@ class Adding(Changing):
         self._adding: deque[_Adding] = deque()
         self._adding_lock = threading.Lock()
         self.quiet = False
+        self.lending: Lending | None = None  # around a transaction that makes jobs
         self._led = False  # somebody is storing what was handed in
 
     def add(self, jobs: Sequence[NewJob], connection: Any = None) -> Sequence[Job]:
@@ -150,7 +150,10 @@ class Adding(Changing):
         """`add` inside a transaction of this store."""
 
     def insert_alike(self, jobs: Sequence[NewJob]) -> list[int]:
-        """`insert` of jobs with keys that are due now; their ids. Those of a type have the same options."""
+        """`insert` of jobs with keys that are due now; their ids. Those of a type have the same options.
+
+        Where a worker of this process lends room they begin at once, if nobody stands before them.
+        """
         ids: list[int] = []
         for _, group in groupby(jobs, key=lambda new: new.job_type):
             alike = list(group)
@@ -160,6 +163,33 @@ class Adding(Changing):
     @abstractmethod
     def add_alike(self, jobs: Sequence[NewJob]) -> list[int]:
         """Store them with one statement and without making values of them; none if one of them needs a second look."""
+
+    @contextlib.contextmanager
+    def lend(self, worker: int | None = None, ending: int = 0) -> Iterator[Lending]:
+        """Around a transaction in which jobs may be made that are alike: they may begin in it."""
+        takers = () if self.connection.depth else self.takers  # the end of an open transaction is for its owner to tell
+        self.lending = lending = Lending(takers, worker, ending)
+        sure = stored = False
+        try:
+            yield lending
+            sure = stored = True
+        except Unstored:
+            sure = True
+            raise
+        finally:
+            self.lending = None
+            lending.end(sure, stored)
+
+    def room_for(self, jobs: Sequence[NewJob]) -> Room | None:
+        """What a worker lends to these jobs, which are alike."""
+        if self.lending is None or not self.may_begin or jobs[0].job_type in self.adaptive:
+            return None
+        return self.lending.room(jobs[0], len(jobs))
+
+    @property
+    def may_begin(self) -> bool:
+        """It can be seen quickly that nothing stands in line."""
+        return True
 
     def announce_new(self, queues: Sequence[str]) -> None:
         """Jobs were stored. `quiet`: whoever does so claims them in the same transaction, or tells of them after it."""
@@ -310,6 +340,10 @@ class Adding(Changing):
             job = self.insert([structs.replace(new, **named)])[0]
             self._audit(actor, "retry", job=new.retry_of, queue=new.queue, detail=f"job {job.id}")
             return job
+
+
+class Unstored(Exception):
+    """A transaction was given up, and nothing of it is stored."""
 
 
 class _Adding:

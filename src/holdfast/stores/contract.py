@@ -216,6 +216,7 @@ class TurnAnswer(Struct, frozen=True):
     look_in: float | None = None  # seconds until there may be jobs that this look could not see
     locked: Sequence[str] = ()  # throttled queues whose lock somebody else kept: they were not asked
     promoted: int = 0  # jobs whose time has come
+    left: Sequence[str] = ()  # queues in whose line stand tasks that were made
 
 
 class WorkerJoin(Struct, frozen=True):
@@ -472,7 +473,18 @@ class Taker(Protocol):
         """A claim to be made in the transaction of an enqueue, if it has nothing in hand; `take` is called then."""
         ...
 
-    def take(self, claimed: Sequence[Claimed]) -> None: ...
+    def lend(self, queue: str, job_type: str, most: int, worker: int | None, ending: int) -> Turn | None:
+        """Room for jobs that are about to be made, and begin with that; `take` is called then.
+
+        None if there is none, or another `worker` is wanted. So many of its jobs are `ending` in the same transaction.
+        """
+        ...
+
+    def take(
+        self, turn: Turn, claimed: Sequence[Claimed] | None, told: "Mapping[tuple[int, str, int], StepOfRun]"
+    ) -> None:
+        """What came of either, and what it is told of tasks among it. None: nobody knows, for the answer was lost."""
+        ...
 
 
 class Watch(Protocol):

@@ -20,6 +20,7 @@ from holdfast.clock import Clock
 from holdfast.errors import Conflict
 from holdfast.jobs.job import Outcome
 from holdfast.jobs.states import DEFAULT_RETRIES, DEFAULT_TIMEOUT, Change
+from holdfast.stores.adding import Unstored
 from holdfast.stores.contract import Done, NewJob, RunRow, RunStep, StepOfRun, Submission, Turn, TurnAnswer
 from holdfast.stores.runs import Runs, decode_names, decode_object, params_of
 from holdfast.stores.statements import RowDict, encode_json
@@ -113,7 +114,7 @@ class Running(Runs):
 
         Others hear of new tasks only if we did not claim them all.
         """
-        with self.work():
+        with self.lend(turn.worker, len(turn.done)), self.work():
             self.write_notes(turn.notes)
             return self.exchange_inside(turn, tasks)
 
@@ -128,12 +129,15 @@ class Running(Runs):
         finally:
             self.quiet, self._made = False, None
         answer = self.exchange(rest)
-        left = made.queues.keys() - {call.id for call in answer.claimed}
+        assert self.lending is not None
+        self.lending.told = made.told
+        waiting = made.queues.keys() - self.lending.begun - {call.id for call in answer.claimed}
+        left = sorted({made.queues[job_id] for job_id in waiting})
         if left:
-            self.announce(sorted({made.queues[job_id] for job_id in left}))
+            self.announce(left)
         elif made.expected is not None:
             self.expect(next(iter(made.queues)), made.expected)
-        return structs.replace(answer, stale=answer.stale + stale, told=made.told)
+        return structs.replace(answer, stale=answer.stale + stale, told=made.told, left=left)
 
     @abstractmethod
     def exchange(self, turn: Turn) -> TurnAnswer: ...
@@ -417,15 +421,13 @@ class Running(Runs):
             with self.work(write=False):
                 found = self.rows_of([("run_head", {"id": run}), *self.look_at(run, [step])[1:]])
                 head, before = self._waiting_for(produced, *found)
-            with suppress(Outdated):
-                return self._store_items(
-                    head, before.counts, self._item_jobs(head, step, produced, items), cursor, last
-                )
+            jobs = self._item_jobs(head, step, produced, items)
+            with suppress(Outdated), self.lend():
+                return self._store_items(head, before.counts, jobs, cursor, last)
             with self.work():  # locked from the beginning: in a run whose tasks publish all the time it might not end
                 head, before = self._waiting_for(produced, *self.rows_of(self.look_at(run, [step])))
-                return self._store_items(
-                    head, before.counts, self._item_jobs(head, step, produced, items), cursor, last
-                )
+                jobs = self._item_jobs(head, step, produced, items)
+                return self._store_items(head, before.counts, jobs, cursor, last)
         return None
 
     def undone_tasks(self, run: int, step: str) -> int:
@@ -498,11 +500,11 @@ class Running(Runs):
                 self._go_on(head, (), names)
 
 
-class Overtaken(Exception):
+class Overtaken(Unstored):
     """Somebody else has made these items, or nobody wants them any more."""
 
 
-class Outdated(Exception):
+class Outdated(Unstored):
     """The jobs of these items would have to say something else by now."""
 
 

@@ -47,6 +47,7 @@ class Owner(Protocol):
     scribe: Scribe
     asks: Asks
     deaf: tuple[str, ...]
+    unheard: deque[tuple[int, int]]
     run_memory: RunMemory
     clock: Clock
     settings: WorkerSettings
@@ -181,6 +182,8 @@ class Pump(threading.Thread):
         """One exchange; False if there was nothing to tell and nothing to ask."""
         worker = self.worker
         self.wake.clear()
+        if worker.unheard and self.index == 0:
+            self._disown_unheard()
         self._collect()
         done, reports, ended = self._pending
         wants, room = self._wants()
@@ -236,8 +239,15 @@ class Pump(threading.Thread):
             self._rests.end(known)
 
     def _queues_of_tasks(self) -> list[str]:
-        """Queues of tasks that end in this turn: what follows from them is made in it, and can be claimed there."""
-        return list({item.call.queue: None for item in self._pending[0] if item.call.run is not None})
+        """Queues with a limit of tasks that end in this turn: what follows from them is made in it, and can be claimed there.
+
+        Elsewhere it begins as it is made.
+        """
+        if not self.hand.throttled:
+            return []
+        throttled = {row.name for row in self._rows if row.throttled}
+        found = {item.call.queue: None for item in self._pending[0] if item.call.run is not None}
+        return [queue for queue in found if queue in throttled]
 
     def _wants(self) -> tuple[list[Want], int]:
         """What to ask for: nothing while it takes no jobs, or when every queue was asked since somebody called."""
@@ -245,7 +255,7 @@ class Pump(threading.Thread):
         following = self._queues_of_tasks()
         if not self.worker.takes_jobs or not (self.hungry or following):
             return [], 0
-        room = self.hand.reserve(BATCH, self._ending() if self.hand.throttled or following else 0)
+        room = self.hand.reserve(BATCH, self._ending() if self.hand.throttled else 0)
         try:
             if room and (self._reread or not self._rotation.queues):
                 self._read_queues()
@@ -356,9 +366,10 @@ class Pump(threading.Thread):
         self.hand.settled(turn.done, turn.reports, turn.ended_leases, self.index)
         self.hand.attempts += claimed
         self.hand.stale += answer.stale
-        worker.run_memory.learn(answer.told)
         if answer.claimed:
+            worker.run_memory.learn(answer.told)
             worker.hand_out(answer.claimed)
+        self._called_for.extend(answer.left)
         ended = len(turn.done) + sum(not isinstance(report.happening, HandedBack) for report in turn.reports)
         self.hand.measure(self.index, ended, now)
         if turn.promote:
@@ -416,12 +427,14 @@ class Pump(threading.Thread):
 
     def _disown(self) -> None:
         """Jobs may have been claimed for us in a turn whose answer was lost: they are handed back."""
-        count = self.store.disown(self.worker.id, self.index, self.hand.known_leases())
-        if count:
-            logger.warning(
-                "After a turn whose answer was lost %s jobs that were claimed unheard are handed back.", count
-            )
+        tell_of_unheard(self.store.disown(self.worker.id, self.index, self.hand.known_leases()))
         self._generation = self.store.generation
+
+    def _disown_unheard(self) -> None:
+        """The same where somebody else has claimed for us."""
+        while self.worker.unheard:
+            tell_of_unheard(self.store.disown(*self.worker.unheard[0], ()))
+            self.worker.unheard.popleft()
 
     def _put_aside(self) -> bool:
         """Somebody keeps a lock, perhaps one that an end needs: no other end may wait for it, nor a claim. Whether there were ends."""
@@ -526,6 +539,11 @@ class Pump(threading.Thread):
         except Exception:
             logger.exception("Nor could that; the job is recovered when this worker ends.")
             return False
+
+
+def tell_of_unheard(count: int) -> None:
+    if count:
+        logger.warning("After a turn whose answer was lost %s jobs that were claimed unheard are handed back.", count)
 
 
 def told_of(turn: Turn) -> tuple[int, int]:

@@ -15,7 +15,9 @@ import os
 import socket
 import sys
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from msgspec import structs
@@ -28,7 +30,7 @@ from holdfast.jobs.holds import Hold, Level
 from holdfast.jobs.job import Job
 from holdfast.jobs.placement import Asks, Colleague, asking, duties_of
 from holdfast.jobs.states import ALONE_AFTER
-from holdfast.stores.contract import Claimed, News, Report, Store, Turn, Want, WorkerJoin
+from holdfast.stores.contract import Claimed, News, Report, StepOfRun, Store, Turn, Want, WorkerJoin
 from holdfast.worker import attempt
 from holdfast.worker.capture import Capture
 from holdfast.worker.hand import Hand
@@ -38,7 +40,7 @@ from holdfast.worker.judge import Judge
 from holdfast.worker.lockfile import LockFile
 from holdfast.worker.loop import LoopRunner
 from holdfast.worker.pulse import LONGEST_REST, Pulse
-from holdfast.worker.pump import Pump
+from holdfast.worker.pump import BATCH, Pump
 from holdfast.worker.runners import Runner
 from holdfast.worker.runs import RunMemory
 from holdfast.worker.scheduler import Scheduler, tell
@@ -49,7 +51,10 @@ from holdfast.worker.threads import ThreadRunner
 
 logger = logging.getLogger("holdfast.worker")
 MOST_TIMEOUTS = 1000
-NO_PUMP = -1  # claims what is offered to an enqueue: no pump may take that for its own, unheard
+OFFERS = (
+    -1
+)  # the first number of a claim that is made for us elsewhere: each has its own, and no pump takes it for its own
+NOTHING_TOLD: Mapping[tuple[int, str, int], StepOfRun] = {}
 LOCK_WITHIN = 1.0  # seconds to wait for a lock: whoever has it may stand still
 LISTEN_EVERY = 1.0  # seconds between looks for response handlers that answers are left to
 LONG_IN_BACKLOG = 1.0  # seconds after which a job claimed ahead and not begun is handed back
@@ -97,6 +102,10 @@ class Worker:
         )
         self.runners: tuple[Runner, ...] = (self.loop, self.threads, self.processes)
         self.pumps: list[Pump] = []
+        self._offers = count(OFFERS, -1)
+        self.unheard: deque[tuple[int, int]] = (
+            deque()
+        )  # as which worker and number claims were made whose answers were lost
         self.run_memory = RunMemory(lambda *asked: self.store.step_of_run(*asked), settings.concurrency == 1)
         self._timeouts: dict[float | None, float | None] = {}  # one number for all jobs with the same
         self._woken = threading.Event()
@@ -246,6 +255,8 @@ class Worker:
         try:
             for index in range(self._pump_count):
                 self.store.disown(self.id, index, ())
+            for worker, number in self.unheard:
+                self.store.disown(worker, number, ())
             self.store.leave(self.id)
         except Unavailable as error:
             logger.warning(
@@ -346,25 +357,54 @@ class Worker:
         wanted = self.settings.queues
         if self.hand.count or (wanted and queue not in wanted) or not self.hand.reserve(1):
             return None
+        return self._offered(queue, 1)
+
+    def lend(self, queue: str, job_type: str, most: int, worker: int | None, ending: int) -> Turn | None:
+        """To whoever makes jobs in this process: as many of them as we have room for begin as they are made."""
+        wanted = self.settings.queues
+        if (
+            worker not in (None, self.id)
+            or (wanted and queue not in wanted)
+            or job_type not in self.asks.types
+            or not self.takes_jobs
+        ):
+            return None
+        room = self.hand.reserve(min(most, BATCH), 0 if self.hand.throttled else ending)
+        return self._offered(queue, room) if room else None
+
+    def _offered(self, queue: str, room: int) -> Turn | None:
+        """A claim with that much room, which was reserved."""
         turn = None
         try:
             if self.takes_jobs:
-                turn = Turn(self.id, NO_PUMP, wants=[Want(queue, 1)], types=self.asks.types, deaf=self.deaf)
+                asks, number = self.asks, next(self._offers)
+                wants = [Want(queue, room)]
+                turn = Turn(self.id, number, wants=wants, types=asks.types, late=asks.late, deaf=self.deaf)
         finally:
             if turn is None:
-                self.hand.answered(1)
+                self.hand.answered(room)
         return turn
 
-    def take(self, claimed: Sequence[Claimed]) -> None:
-        """What came of an offer."""
-        self.hand.answered(1, len(claimed))
+    def take(
+        self,
+        turn: Turn,
+        claimed: Sequence[Claimed] | None,
+        told: Mapping[tuple[int, str, int], StepOfRun] = NOTHING_TOLD,
+    ) -> None:
+        """What came of an offer, or of room that was lent."""
+        if claimed is None:
+            self.unheard.append((turn.worker, turn.pump))
+            self.pumps[0].wake.set()
+        claimed, room = claimed or (), turn.wants[0].room
+        self.hand.answered(room, len(claimed))
         self.hand.attempts += len(claimed)
         if claimed:
+            self.run_memory.learn(told)
             self.hand_out(claimed)
-            return
-        for pump in self.pumps:
-            if pump.hungry:  # it wanted the slot that was kept in vain
-                pump.wake.set()
+        if len(claimed) < room:
+            for pump in self.pumps:
+                if pump.hungry:  # it wanted the slots that were kept in vain
+                    pump.wake.set()
 
     def cancel(self, job_id: int, attempt_number: int, actor: str) -> None:
         for runner in self.runners:

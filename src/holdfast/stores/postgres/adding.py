@@ -17,7 +17,7 @@ from holdfast.stores.migrate import moved
 from holdfast.stores.postgres.connection import LOST, one_line, sentence
 from holdfast.stores.postgres.instance import PostgresInstance
 from holdfast.stores.postgres.lent import Lent, driver_of
-from holdfast.stores.postgres.literals import field, line, words_literal
+from holdfast.stores.postgres.literals import field, line, types_literal, words_literal
 from holdfast.stores.statements import ALIKE, FIRST_OPTION, decode_any, encode_json
 
 TELL_EVERY = 0.005  # seconds between notifications of a queue by one process: NOTIFY makes commits wait for each other
@@ -122,9 +122,27 @@ class PostgresAdding(PostgresInstance):
         return "add_alike", params | {"payloads": words_literal([new.payload for new in jobs])}, jobs[0].queue
 
     def _adding_all_alike(self, jobs: Sequence[NewJob], or_fail: bool) -> tuple[str, dict[str, Any], str]:
-        """The same by a quicker statement, which fails if a key is taken. `or_fail`: also if the queue needs a second look."""
+        """The same by a quicker statement, which fails if a key is taken. `or_fail`: also if the queue needs a second look.
+
+        Where a worker lends room its share of them begins.
+        """
         _, params, queue = self._adding_alike(jobs)
-        return "add_all_alike", params | {"all": or_fail}, queue
+        params["all"], room = or_fail, self.room_for(jobs)
+        if room is None:
+            return "add_all_alike", params, queue
+        params |= {"worker": room.worker, "pump": room.number, "room": room.count, "types": types_literal(room.types)}
+        return "add_begun", params, queue
+
+    def _added_all_alike(self, jobs: Sequence[NewJob], rows: Sequence[Mapping[str, Any]]) -> list[int]:
+        """The ids of all; or none, where the queue needs a second look."""
+        (row,) = rows
+        ids: list[int] = row["ids"] or []
+        if row["begun"]:
+            assert self.lending is not None
+            self.lending.begin(row["number"], jobs, ids[: row["begun"]], row["lease"])
+        if row["begun"] < len(ids):
+            self.announce_new([jobs[0].queue])
+        return ids
 
     def _added_alike(self, jobs: Sequence[NewJob], rows: Sequence[Mapping[str, Any]]) -> list[int]:
         added = {row["job_key"]: row["id"] for row in rows}

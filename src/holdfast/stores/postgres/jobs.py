@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 
 from holdfast.clock import Clock, monotonic
 from holdfast.errors import Unavailable
+from holdfast.stores.adding import Unstored
 from holdfast.stores.breaking import sooner
 from holdfast.stores.claiming import Look
 from holdfast.stores.contract import Claimed, Done, NewJob, Turn, TurnAnswer, Want
@@ -108,17 +109,17 @@ class PostgresStore(PostgresAdding):
         """In two round trips, if nothing else is to be done: the first begins the transaction, the second ends it."""
         if not (turn.notes or self.adaptive or self.connection.depth):
             # The key of a new task is taken, or the run was touched by somebody else: that wants a second look.
-            with suppress(psycopg.errors.DivisionByZero, Mistaken):
+            with suppress(Mistaken):
                 return self._exchange_at_once(turn, tasks)
         return super().exchange_with_tasks(turn, tasks)
 
     def _exchange_at_once(self, turn: Turn, tasks: Sequence[Done]) -> TurnAnswer:
-        with self._translated, self.work(begin=False):
+        with self._translated, self.lend(turn.worker, len(turn.done)), self.work(begin=False):
             self._at_once = self._to_begin = True
             try:
                 return self.exchange_inside(turn, tasks)
-            except psycopg.errors.UniqueViolation as error:  # the key of a new task
-                raise Mistaken from error
+            except (psycopg.errors.UniqueViolation, psycopg.errors.DivisionByZero) as error:
+                raise Mistaken from error  # the key of a new task, or its queue needs a second look
             finally:
                 if self._ahead is not None:
                     self._ahead = None
@@ -256,17 +257,25 @@ class PostgresStore(PostgresAdding):
                 self._now = end["now"].astimezone(UTC)
         return settled, [reply.dicts() for reply in answers]
 
+    @property
+    def may_begin(self) -> bool:
+        """Not where the line is full of dead rows: to see that nothing stands there would take long."""
+        return not self.floors.pinned
+
     def insert_and_look(
         self, jobs: Sequence[NewJob], looks: Sequence[tuple[str, Mapping[str, Any]]]
     ) -> tuple[list[list[dict[str, Any]]], Sequence[NewJob]]:
         """In one round trip. Whoever has a transaction already cannot begin it again, if a key is taken."""
         if not jobs:
             return self.rows_of(looks), ()
-        adding = self._adding_all_alike(jobs, False) if self.connection.depth == 1 else self._adding_alike(jobs)
+        all_alike = self.connection.depth == 1
+        adding = self._adding_all_alike(jobs, False) if all_alike else self._adding_alike(jobs)
         try:
             added, *found = self._asked([adding, *((name, params, "") for name, params in looks)])
         except psycopg.errors.UniqueViolation as error:
             raise Outdated from error
+        if all_alike:
+            return found, () if self._added_all_alike(jobs, added) else jobs
         self.announce_new([jobs[0].queue])
         stored = {row["job_key"] for row in added}
         return found, [new for new in jobs if new.job_key not in stored]
@@ -283,10 +292,11 @@ class PostgresStore(PostgresAdding):
             *(self._adding_all_alike(alike, True) if whole else self._adding_alike(alike) for alike in groups),
         ]
         found = self._asked(asked, along)[len(asked) - len(groups) :]
+        added = self._added_all_alike if whole else self._added_alike
         return [
             job_id
             for alike, rows in zip(groups, found, strict=True)
-            for job_id in self._added_alike(alike, rows) or [job.id for job in self.insert(alike)]
+            for job_id in added(alike, rows) or [job.id for job in self.insert(alike)]
         ]
 
     def promote_due(self) -> None:
@@ -470,7 +480,7 @@ class Ahead(Struct, frozen=True):
     steps: Reply
 
 
-class Mistaken(Exception):
+class Mistaken(Unstored):
     """Something was not as expected; nothing was done."""
 
 

@@ -26,6 +26,7 @@ from holdfast.stores import queryfile
 from holdfast.stores.adding import is_plain
 from holdfast.stores.breaking import sooner
 from holdfast.stores.contract import Claimed, Done, NewJob, News, QueueDeclared, Taker, Turn, TurnAnswer, Want, Watch
+from holdfast.stores.lending import Room
 from holdfast.stores.migrate import Migrations, check_moves, moved, refuse_arriving
 from holdfast.stores.sql import SqlStore
 from holdfast.stores.sqlite.connection import Connection, explained
@@ -418,36 +419,58 @@ class SqliteStore(SqlStore):
             claimed = found
         finally:
             if turn is not None:
-                taker.take(claimed)
+                taker.take(turn, claimed, {})
                 self.connection.listen()
         return added
 
     def add_alike(self, jobs: Sequence[NewJob]) -> list[int]:
         self._know_queues()
-        first = jobs[0]
-        if self.queue_row(first.queue).throttled:
+        queue = jobs[0].queue
+        if self.queue_row(queue).throttled:
             return []
         last = self.connection.database.execute(self.text("next_ids"), {"count": len(jobs)}).fetchall()[0][0]
+        ids, now = range(last - len(jobs) + 1, last + 1), self.now()
+        room = self.room_for(jobs)
+        count = 0 if room is None else min(len(jobs), self._room_before_line(queue, room))
         try:
-            self._add_plain(jobs, last - len(jobs) + 1, self.now())
+            self._add_plain(jobs, ids[0], now, count)
         except apsw.ConstraintError:  # a key is taken; or something that `insert` is told too
             self.announce_new(())  # what other statements have stored stays
             return []
-        self.announce_new(())
-        return list(range(last - len(jobs) + 1, last + 1))
+        if room is not None and count:
+            self._begin(jobs, ids[:count], room, now)
+        if count < len(jobs):
+            self.announce_new(())
+        return list(ids)
 
-    def _add_plain(self, jobs: Sequence[NewJob], first: int, now: datetime) -> None:
-        """Jobs that are due and differ by key and payload only, with ids from `first` on; all have keys, or none."""
+    def _room_before_line(self, queue: str, room: Room) -> int:
+        """How many new jobs may begin at once: others get their share, and none if one stands before them."""
+        found = self._cursor.execute(self.text("may_begin"), (queue, room.worker, types_text(room.types))).fetchall()
+        return room.count // found[0][0] if found else 0
+
+    def _begin(self, jobs: Sequence[NewJob], ids: Sequence[int], room: Room, now: datetime) -> None:
+        assert self.lending is not None
+        queue = jobs[0].queue
+        self._cursor.execute(self.text("begin", queue), (room.worker, microseconds(now), ids[0], ids[-1]))
+        lease = self._lease(room.worker, room.number, queue, self.pack(ids))
+        self.lending.begin(room.number, jobs, ids, lease)
+
+    def _add_plain(self, jobs: Sequence[NewJob], first: int, now: datetime, begun: int = 0) -> None:
+        """Jobs that are due and differ by key and payload only, with ids from `first` on; all have keys, or none.
+
+        The first `begun` of them are not put in line.
+        """
         major, minor = self.rank(jobs[0].queue, jobs[0].priority, now)
         params = {name: getattr(jobs[0], name) for name in ALIKE}
         keyed = jobs[0].job_key is not None
         params |= {"major": major, "minor": minor, "now": microseconds(now), "keyed": keyed}
         for lot in lots(jobs, attrgetter("payload")):
             entries = [(new.job_key, new.payload) if keyed else new.payload for new in lot]
-            params |= {"first": first, "jobs": encode_json(entries).decode()}
+            params |= {"first": first, "jobs": encode_json(entries).decode(), "begun": begun}
             self.run("add_alike", params, jobs[0].queue)
-            self.run("add_alike_ready", params)
-            first += len(lot)
+            if begun < len(lot):
+                self.run("add_alike_ready", params)
+            first, begun = first + len(lot), max(0, begun - len(lot))
 
     def _know_queues(self) -> None:
         version = self.connection.data_version()
@@ -669,7 +692,7 @@ class SqliteStore(SqlStore):
                 self._cursor.execute(take_head, asked)
             started, held = self._start(turn, want.queue, ids, stamp)
             if started or not held:
-                lease = self._lease(turn, want.queue, None, ids)
+                lease = self._lease(turn.worker, turn.pump, want.queue, ids)
                 claimed += [Claimed(want.queue, lease, *started[job_id]) for job_id in ids_of(ids) if job_id in started]
             if not held:
                 return claimed
@@ -746,8 +769,8 @@ class SqliteStore(SqlStore):
             parts = [self._startable(queue, (*asked[:-1], self.pack(part))) for part in (ids[:half], ids[half:])]
             return [row for rows, _ in parts for row in rows], parts[0][1]
 
-    def _lease(self, turn: Turn, queue: str, factor: float | None, ids: str) -> int:
-        values = (queue, turn.worker, turn.pump, factor, None, ids)
+    def _lease(self, worker: int, pump: int, queue: str, ids: str) -> int:
+        values = (queue, worker, pump, None, None, ids)
         lease: int = self.connection.database.execute(self.text("add_lease"), values).fetchall()[0][0]
         return lease
 

@@ -103,9 +103,41 @@ with asked as materialized (
     case q.claim_order when 'priority' then extract(epoch from new.create_time)::float8 else :priority::float8 end, new.id, :job_type,
     :throttle_factor, new.create_time
   from new, {queue} q where q.name = :queue)
-(select id, job_key from new order by id)
-union all select null, null where set_config('holdfast.keys', '', true) is null
-union all select null, null where :all and 1 / case when (select count(*) from new) = cardinality(:keys::text[]) then 1 else 0 end = 0;
+select array_agg(id order by id) as ids, 0 as begun, null::bigint as lease, null::int as number, set_config('holdfast.keys', '', true),
+  1 / case when not :all or count(*) = cardinality(:keys::text[]) then 1 else 0 end
+from new;
+
+-- name: add_begun
+-- The same for a worker that has room for :room of them, and now: its share of the first ones begins at once, if the queue is open to it and nothing
+-- stands before them that it could run. They are stored as `running` and never stand in line.
+with share as materialized (
+  select case when not paused and coalesce(set_limit, declared_limit) < 1 and exists (select from {worker} where id = :worker and gone is null)
+    and not exists (select from {hold} where level = 'pick') and not exists (select from {ready} where queue = :queue and job_type = any(:types::text[]))
+    then :room / (select count(*) from {worker} where gone is null) else 0 end as room
+  from {queue} where name = :queue),
+ asked as materialized (
+  select nextval({job_id_text}) as id, job_key, payload, place <= (select room from share) as begins
+  from unnest(:keys::text[], :payloads::text[]) with ordinality a (job_key, payload, place)
+  where (select throttler is null and (coalesce(set_limit, declared_limit) < 1 or :throttle_factor::float8 <= coalesce(set_limit, declared_limit))
+    from {queue} where name = :queue) and (select set_config('holdfast.keys', 'kept', true)) = 'kept'),
+ taken as (insert into {key} (job_type, job_key, id) select :job_type, job_key, id from asked),
+ new as (
+  insert into {queue_table} (id, queue, job_type, job_key, create_time, run, priority, throttle_factor, timeout, retries, timeout_named,
+    retries_named, payload, scheduled_run_time, update_time, state, situation, attempt, worker, start_time)
+  select id, :queue, :job_type, job_key, t.now, :run, :priority, :throttle_factor, :timeout, :retries, :timeout_named, :retries_named, payload, t.now, t.now,
+    case when begins then 'running' else 'initial' end, case when begins then 'held' end, begins::int, case when begins then :worker::bigint end,
+    case when begins then t.now end
+  from asked, (select coalesce(:now::timestamptz, statement_timestamp()) as now) t returning id, attempt),
+ line as (
+  insert into {ready} (queue, major, minor, id, job_type, throttle_factor, ready_time)
+  select :queue, case q.claim_order when 'priority' then :priority::float8 else extract(epoch from t.now)::float8 end,
+    case q.claim_order when 'priority' then extract(epoch from t.now)::float8 else :priority::float8 end, asked.id, :job_type, :throttle_factor, t.now
+  from asked, {queue} q, (select coalesce(:now::timestamptz, statement_timestamp()) as now) t where q.name = :queue and not asked.begins),
+ lease as (
+  insert into {lease} (queue, worker, pump, ids) select :queue, :worker, :pump, array_agg(id) from asked where begins having count(*) > 0 returning id, pump)
+select array_agg(id order by id) as ids, coalesce(sum(attempt), 0)::int as begun, (select id from lease) as lease, (select pump from lease) as number,
+  set_config('holdfast.keys', '', true), 1 / case when not :all or count(*) = cardinality(:keys::text[]) then 1 else 0 end
+from new;
 
 -- name: copy_jobs
 copy {queue_table} (id, queue, job_type, job_key, create_time, retry_of, run, priority, throttle_factor, timeout, retries, timeout_named, retries_named,

@@ -64,8 +64,9 @@ select :first + key, :job_type, case when :keyed then value ->> 0 end, :now, :ru
   case when :keyed then value ->> 1 else value end, :now, :now from json_each(:jobs);
 
 -- name: add_alike_ready
+-- But for the first :begun of them.
 insert into {ready} (queue, major, minor, id, job_type, throttle_factor, ready_time)
-select :queue, :major, :minor, :first + key, :job_type, :throttle_factor, :now from json_each(:jobs);
+select :queue, :major, :minor, :first + key, :job_type, :throttle_factor, :now from json_each(:jobs) where key >= :begun;
 
 -- name: add_waiting
 insert into {waiting} (wake_time, id, queue, closes_time) values (?1, ?2, ?3, ?4) on conflict do nothing;

@@ -67,6 +67,18 @@ where id in (select value from json_each(?3)) and (state in ('initial', 'error')
 update {queue_table} set state = 'running', situation = 'held', attempt = attempt + 1, worker = ?1, start_time = ?2, update_time = ?2, error = 'NONE'
 where id in (select value from json_each(?3)) and (state in ('initial', 'error') or situation = 'loose') and scheduled_run_time <= ?2;
 
+-- name: may_begin
+-- How many workers live, if new jobs of a queue may begin at once: that is open to this one, and nothing stands before them that it could run.
+select (select count(*) from {worker} where gone is null)
+where exists (select 1 from {queue} where name = ?1 and not paused and coalesce(set_limit, declared_limit) < 1 and throttler is null)
+  and exists (select 1 from {worker} where id = ?2 and gone is null) and not exists (select 1 from {hold} where level = 'pick')
+  and not exists (select 1 from {ready} where queue = ?1 and job_type in (select value from json_each(?3)));
+
+-- name: begin
+-- New jobs that have not stood in line enter running. Differs from PostgreSQL, where they are stored so.
+update {queue_table} set state = 'running', situation = 'held', attempt = 1, worker = ?1, start_time = ?2, update_time = ?2
+where id between ?3 and ?4 and state = 'initial';
+
 -- name: add_lease
 insert into {lease} (queue, worker, pump, factor, deadline_time, ids) values (?1, ?2, ?3, ?4, ?5, ?6) returning id;
 
