@@ -325,7 +325,9 @@ def test_a_migration_that_fails_changes_nothing(
     declared(app()).enqueue("a")
     numbered, is_at = queryfile.numbered, version_of(raw, instance)
     broken = "alter table {audit} add column note text;\nalter table {nowhere} add column note text;"
-    monkeypatch.setattr(migrate.queryfile, "numbered", lambda package: [*numbered(package), (is_at + 1, "broken", broken)])
+    monkeypatch.setattr(
+        migrate.queryfile, "numbered", lambda package: [*numbered(package), (is_at + 1, "broken", broken)]
+    )
     store = open_store(url, instance, MovableClock())
 
     with pytest.raises(Exception, match="nowhere"):

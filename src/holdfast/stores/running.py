@@ -436,8 +436,16 @@ class Running(Runs):
             return sum(found.counts.undone for found in self._steps_named(run, [step]).values())
 
     def _item_jobs(self, head: "RunHead", step: str, produced: int, items: Sequence[Any]) -> list[NewJob]:
+        """They differ by key and payload only."""
+        name = task_name(Items(), step, produced)
+        first, stem = self._task_job(head, step, name, {}), f"{head.trigger}:{name.rpartition('-')[0]}"
+        rest = f'"publication":{head.publication}}}'
         return [
-            self._task_job(head, step, task_name(Items(), step, index), {"index": index, "item": item})
+            structs.replace(
+                first,
+                job_key=f"{stem}-{index}",
+                payload=f'{{"index":{index},"item":{encode_json(item).decode()},{rest}',
+            )
             for index, item in enumerate(items, produced)
         ]
 

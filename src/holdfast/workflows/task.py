@@ -11,14 +11,14 @@ from holdfast.workflows.definition import nearest
 from holdfast.workflows.partition import Pack, Shard
 
 
-class TaskContext(Struct, frozen=True, kw_only=True):
+class TaskContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything there is to know about a task when it is begun."""
 
     run: int
     workflow: str
     trigger: str
     step: str
-    name: str
+    name: str = ""
     index: int = 0
     shard: Shard | None = None
     pack: Pack | None = None

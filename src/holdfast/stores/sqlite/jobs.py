@@ -72,6 +72,7 @@ class SqliteStore(SqlStore):
         self._data_version = 0
         self._queues_version = 0
         self._ones: dict[str, str] = {}  # by queue: the statement that adds one job
+        self._begun_ones: dict[str, str] = {}  # the same for one that begins at once
         self._columns: dict[tuple[str, str], tuple[str, ...]] = {}  # by statement and queue: the names of what it gives
         self._cursor = self.connection.database.cursor()
 
@@ -369,14 +370,19 @@ class SqliteStore(SqlStore):
         """
         if queue in self._ones or self.connection.in_memory:
             return
-        table, names = self.table_named(queue), {"one": queryfile.quoted(f"{self.instance}__one_{queue}")}
-        names["queue_name"] = f"'{queue}'"
+        self._begun_ones[queue] = self._made_one(queue, "begun_one")
+        self._ones[queue] = self._made_one(queue, "one")
+
+    def _made_one(self, queue: str, name: str) -> str:
+        """The statement that inserts into such a view, which is made."""
+        table = self.table_named(queue)
+        names = {"one": queryfile.quoted(f"{self.instance}__{name}_{queue}"), "queue_name": f"'{queue}'"}
         try:
-            for name in ("create_one", "create_one_trigger"):
-                self.connection.patiently(queryfile.fill(STATEMENTS[name], self.instance, table, names))
+            for part in (f"create_{name}", f"create_{name}_trigger"):
+                self.connection.patiently(queryfile.fill(STATEMENTS[part], self.instance, table, names))
         except apsw.Error as error:
             raise self.sorry(error) from error
-        self._ones[queue] = queryfile.fill(STATEMENTS["add_one"], self.instance, table, names)
+        return queryfile.fill(STATEMENTS[f"add_{name}"], self.instance, table, names)
 
     def _add_one(self, new: NewJob, execute: Callable[[str, tuple[Any, ...]], list[tuple[Any, ...]]]) -> Job | None:
         """One job that is due now and has no key; None if its queue or its factor needs a second look.
@@ -384,16 +390,28 @@ class SqliteStore(SqlStore):
         What Python does between two commits counts double, so it does little here.
         """
         now = self.now()
-        stamp = microseconds(now)
-        options = (new.priority, new.throttle_factor, new.timeout, new.retries, new.timeout_named, new.retries_named)
         try:
-            found = execute(self._ones[new.queue], (new.job_type, stamp, new.retry_of, *options, new.payload))
+            found = execute(self._ones[new.queue], one_of(new, microseconds(now)))
         except apsw.Error as error:
             raise self.sorry(error) from error
         if not found:
             return None
         self.announce_new(())
         return self.job_added(new, found[0][0], now, now)
+
+    def _add_begun_one(self, new: NewJob, turn: Turn) -> tuple[Sequence[Job], list[Claimed]] | None:
+        """The same for one that begins at once; None if it may not, for which there are many reasons."""
+        if new.queue not in self._begun_ones or not is_plain(new) or new.job_type in self.adaptive:
+            return None
+        names = turn.types + tuple(name for name, _ in turn.late)
+        if new.job_type not in turn.types:
+            return None
+        now = self.now()
+        values = (*one_of(new, microseconds(now)), turn.worker, turn.pump, types_text(names))
+        for job_id, lease in self._execute(self._begun_ones[new.queue], values):
+            call = Claimed(new.queue, lease, job_id, 1, new.job_type, None, new.payload, new.timeout, 0)
+            return [self.job_added(new, job_id, now, now)], [call]
+        return None
 
     def _execute(self, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         found: list[tuple[Any, ...]] = self._cursor.execute(statement, values).fetchall()
@@ -408,20 +426,23 @@ class SqliteStore(SqlStore):
             if turn is None:
                 return None
             with self.work(listens=False):  # first comes the job
-                added = self.insert(jobs)
-                due = added[0].scheduled_run_time <= self.now()
-                turn, _ = self.heed_breakers(turn, self.now())
-                found = (
-                    self._claim(turn, turn.wants[0], types_text(turn.types), microseconds(self.now())) if due else []
-                )
-                if [call.id for call in found] == [job.id for job in added]:
-                    self._listeners_due = False  # nobody has to look for it
+                added, found = self._add_begun_one(jobs[0], turn) or self._insert_and_claim(jobs, turn)
             claimed = found
         finally:
             if turn is not None:
                 taker.take(turn, claimed, {})
                 self.connection.listen()
         return added
+
+    def _insert_and_claim(self, jobs: Sequence[NewJob], turn: Turn) -> tuple[Sequence[Job], list[Claimed]]:
+        added = self.insert(jobs)
+        if added[0].scheduled_run_time > self.now():
+            return added, []
+        turn, _ = self.heed_breakers(turn, self.now())
+        found = self._claim(turn, turn.wants[0], types_text(turn.types), microseconds(self.now()))
+        if [call.id for call in found] == [job.id for job in added]:
+            self._listeners_due = False  # nobody has to look for it
+        return added, found
 
     def add_alike(self, jobs: Sequence[NewJob]) -> list[int]:
         self._know_queues()
@@ -600,7 +621,7 @@ class SqliteStore(SqlStore):
         store.connection = Connection.__new__(Connection)
         store.connection.__dict__.update(self.connection.__dict__, database=Lent(connection))
         store._cursor = store.connection.database.cursor()
-        store._ones = {}
+        store._ones = store._begun_ones = {}
         return store
 
     # The worker's turn
@@ -789,6 +810,12 @@ class Frame(Struct, frozen=True):
 def options_of(new: NewJob) -> tuple[Any, ...]:
     """What a job has in common with those that differ by key and payload only."""
     return new.queue, new.job_type, new.job_key is None, structs.astuple(new)[FIRST_OPTION:]
+
+
+def one_of(new: NewJob, now: int) -> tuple[Any, ...]:
+    """A plain job as the statements for one take it."""
+    options = new.priority, new.throttle_factor, new.timeout, new.retries, new.timeout_named, new.retries_named
+    return new.job_type, now, new.retry_of, *options, new.payload
 
 
 def running_loop() -> Any:

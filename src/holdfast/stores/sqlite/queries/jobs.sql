@@ -23,6 +23,31 @@ from {sequence} s, {queue} q
 where q.name = {queue_name} and q.throttler is null and (coalesce(q.set_limit, q.declared_limit) < 1 or ?5 <= coalesce(q.set_limit, q.declared_limit))
 returning id;
 
+-- name: create_begun_one
+-- The same for what `add_begun_one` inserts into.
+create temp view if not exists {one} as select null as id, null as job_type, null as now, null as retry_of, null as priority, null as throttle_factor, null as timeout,
+  null as retries, null as timeout_named, null as retries_named, null as payload, null as worker, null as pump;
+
+-- name: create_begun_one_trigger
+create temp trigger if not exists {one} instead of insert on {one} begin
+  update {sequence} set last = new.id;
+  insert into {queue_table} (id, job_type, create_time, retry_of, priority, throttle_factor, timeout, retries, timeout_named, retries_named, payload,
+    scheduled_run_time, update_time)
+  values (new.id, new.job_type, new.now, new.retry_of, new.priority, new.throttle_factor, new.timeout, new.retries, new.timeout_named, new.retries_named,
+    new.payload, new.now, new.now);
+  update {queue_table} set state = 'running', situation = 'held', attempt = 1, worker = new.worker, start_time = new.now where id = new.id;
+  insert into {lease} (queue, worker, pump, ids) values ({queue_name}, new.worker, new.pump, '[' || new.id || ']');
+end;
+
+-- name: add_begun_one
+-- One job that is due now and has no key, and begins at once (see may_begin); nothing if it may not.
+insert into {one} (id, job_type, now, retry_of, priority, throttle_factor, timeout, retries, timeout_named, retries_named, payload, worker, pump)
+select s.last + 1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12 from {sequence} s
+where exists (select 1 from {queue} where name = {queue_name} and not paused and coalesce(set_limit, declared_limit) < 1 and throttler is null)
+  and exists (select 1 from {worker} where id = ?11 and gone is null)
+  and not exists (select 1 from {ready} where queue = {queue_name} and job_type in (select value from json_each(?13)))
+returning id, (select max(id) from {lease});
+
 -- name: open_savepoint
 -- So that an enqueue inside a transaction is undone as a whole when it fails, and the transaction goes on.
 savepoint holdfast;
