@@ -67,6 +67,7 @@ SEEN_IN = {  # where it would be searched for long, or in vain
     "a task ends as was expected, whatever happened meanwhile": RUNS + KINDS * 7,
     "a task that is held is started": BREAKERS + KINDS * 11,
     "a worker that was called lost goes on claiming": PAUSES,
+    "a task begins although it is held": TIMES + KINDS * 52,
     "what waits for an answer does not count against the limit": PLAIN + KINDS * 33,
     "what is released is not brought forward": TALLIES + KINDS * 2,
     "who saw that a schedule was due fires it, whoever has": TIMES + KINDS * 10,
@@ -120,6 +121,12 @@ MUTATIONS = {
     "a worker that was called lost goes on claiming": both(
         statement("head", ALIVE, ""), statement("take_head", ALIVE, "")
     ),
+    "a task begins before others that stand in line": statement(
+        "may_begin", "and job_type in (select value from json_each(?3))", "and false"
+    ),
+    "a task begins where its queue is paused": statement("may_begin", NOT_PAUSED, ""),
+    "a task begins although it is held": statement("may_begin", "level = 'pick'", "level = 'none'"),
+    "a task begins with a worker that was called lost": statement("may_begin", "id = ?2 and gone is null", "id = ?2"),
     "a window that has closed is not looked at": both(statement("head", OPEN, ""), statement("take_head", OPEN, "")),
     "what came last is claimed first": both(
         statement("head", IN_ORDER, LAST_FIRST), statement("take_head", IN_ORDER, LAST_FIRST)
@@ -196,6 +203,10 @@ MUTATIONS_ON_POSTGRES = {
     "a worker that was called lost goes on claiming": on_postgres_statement(
         "claim", "and exists (select from {worker} where id = %(worker)s and gone is null)", ""
     ),
+    "a task begins before others that stand in line": on_postgres_statement(
+        "add_begun", "job_type = any(%(types)s::text[])", "false"
+    ),
+    "a task begins although it is held": on_postgres_statement("add_begun", "level = 'pick'", "level = 'none'"),
     "nobody asks for the answer to a turn that was lost": replaced(PostgresStore, "disown", lambda *_: 0),
     "a task ends as was expected, whatever happened meanwhile": replaced(
         PostgresStore, "_compare", lambda self, wire: setattr(self, "_ahead", None)

@@ -9,7 +9,7 @@
 import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
@@ -29,6 +29,7 @@ from holdfast.stores.contract import (
     NewJob,
     QueueDeclared,
     Report,
+    StepOfRun,
     Store,
     Submission,
     Turn,
@@ -137,6 +138,10 @@ class VirtualWorker:
         self.world, self.number, self.types = world, number, tuple(types)
         self.store = world.stage.process()
         self.memory = RunMemory(self.store.step_of_run)
+        self.store.takers = [self]
+        self.lent = 0  # how often it was asked for room
+        self.line: set[Place] = set()  # when it was asked last
+        self.unheard: list[tuple[int, int]] = []  # room that it lent, and did not hear what came of it
         self.unsure = False  # whether a turn whose answer it did not get has happened
         self.hand: list[Claimed] = []
         self.done: list[Done] = []
@@ -179,6 +184,9 @@ class VirtualWorker:
             self.obey()
             if self.unsure:
                 self.store.disown(self.id, 0, list(self.left))
+            while self.unheard:
+                self.store.disown(*self.unheard[0], ())
+                self.unheard.pop(0)
             ended = self._ended()
             turn = Turn(self.id, 0, tuple(self.done), tuple(self.reports), ended, wants, self.types, promote=True)
             if before_it is not None:
@@ -195,8 +203,15 @@ class VirtualWorker:
         for lease in ended:
             del self.left[lease]
         self.done, self.reports = [], []
-        self.memory.learn(answer.told)
-        for call in answer.claimed:
+        self._got(answer.claimed, answer.told)
+        self.world.check_probes(breaker, turn, answer.claimed)
+        self.world.settled(before, {call.id for call in answer.claimed})
+        self.world.claimed(answer.claimed)
+        self.world.check_order(line, answer.claimed)
+
+    def _got(self, calls: Sequence[Claimed], told: Mapping[tuple[int, str, int], StepOfRun]) -> None:
+        self.memory.learn(told)
+        for call in calls:
             call.began = self.world.clock.monotonic()
             self.left[call.lease] = self.left.get(call.lease, 0) + 1
             self.hand.append(call)
@@ -205,10 +220,27 @@ class VirtualWorker:
                 self.to_make[call.id] = self.world.made_of(call)
             if publishes(call):
                 self.world.tell_task(call, self.memory.payload_of(call))
-        self.world.check_probes(breaker, turn, answer.claimed)
-        self.world.settled(before, {call.id for call in answer.claimed})
-        self.world.claimed(answer.claimed)
-        self.world.check_order(line, answer.claimed)
+
+    def offer(self, queue: str) -> None:
+        """Whoever enqueues is another process."""
+
+    def lend(self, queue: str, job_type: str, most: int, worker: int | None, ending: int) -> Turn | None:
+        """Room for tasks that it makes."""
+        self.lent += 1
+        self.line = self.world.line("workflows")
+        return (
+            Turn(self.id, -self.lent, wants=[Want(queue, most)], types=self.types) if job_type in self.types else None
+        )
+
+    def take(
+        self, turn: Turn, claimed: Sequence[Claimed] | None, told: Mapping[tuple[int, str, int], StepOfRun]
+    ) -> None:
+        if claimed is None:
+            self.unheard.append((turn.worker, turn.pump))
+            return
+        self._got(claimed, told)
+        self.world.claimed(claimed)
+        self.world.check_passed(self, self.line, claimed)
 
     def _ended(self) -> list[int]:
         held = {call.lease for call in self.hand}
@@ -298,12 +330,15 @@ class VirtualWorker:
         return found
 
     def leave(self) -> None:
-        """In good order: what is in hand is handed back."""
+        """In good order: what is in hand is handed back, and no room is lent any more."""
+        self.store.takers = []
         for call in list(self.hand):
             call.why = "stopping"
             self._end(call, attempt.ended(call, 0.0))
         self.store.exchange(Turn(self.id, done=self.done, reports=self.reports, ended_leases=self._ended()))
         self.store.disown(self.id, 0, ())
+        for worker, number in self.unheard:
+            self.store.disown(worker, number, ())
         self.store.leave(self.id)
 
 
@@ -721,10 +756,11 @@ class World(Schedules, Breakers, Publications):
             if job not in claimed and self.sql.row(job) != row:
                 raise Broken(f"J5: what an older attempt told changed job {job}")
 
-    def line(self) -> set[Place]:
+    def line(self, queue: str = "mail") -> set[Place]:
         """What may be claimed from a queue without a limit, and no window closes for it. The clock may have been set back."""
         found = self.sql(
-            "select job_type, major, minor, id from {ready} where queue = 'mail' and closes_time is null and ready_time <= :now",
+            "select job_type, major, minor, id from {ready} where queue = :queue and closes_time is null and ready_time <= :now",
+            queue=queue,
             now=self.store.time(self.clock.now()),
         )
         return {(row["job_type"], row["major"], row["minor"], row["id"]) for row in found}
@@ -736,6 +772,12 @@ class World(Schedules, Breakers, Publications):
         for job_type, *place in taken:
             if any(other[0] == job_type and [*other[1:]] < place for other in left):
                 raise Broken(f"W2: job {place[-1]} was claimed before others of its type that were to come first")
+
+    def check_passed(self, worker: VirtualWorker, before: set[Place], calls: Sequence[Claimed]) -> None:
+        """Nothing that its worker could run stands in line where tasks begin that have never stood there."""
+        passed = [place for place in before & self.line("workflows") if place[0] in worker.types]
+        if calls and passed:
+            raise Broken(f"W2: job {calls[0].id} began before {passed[0][0]} {passed[0][3]}, which stood in line")
 
     def living(self) -> set[int]:
         return {row.id for row in self.store.workers()}
@@ -765,7 +807,7 @@ class World(Schedules, Breakers, Publications):
         self.check_archive(invariants)
         self.check_publications(invariants)
         for worker in self.workers:
-            if worker.frozen_since is None and not worker.unsure:
+            if worker.frozen_since is None and not worker.unsure and not worker.unheard:
                 self.check_hand(worker, invariants)
         self.check_times()
 

@@ -352,6 +352,34 @@ def test_what_an_enqueue_has_claimed_is_not_unheard(app: App, worker: Worker) ->
     assert (app.get(job.id).attempt, worker.hand.stale) == (1, 0)
 
 
+@pytest.mark.claim("R1")
+def test_what_was_claimed_for_a_worker_elsewhere_and_not_told_is_handed_back(app: App, worker: Worker) -> None:
+    job = app.job_types["quick_mail"].enqueue()
+    lent = worker.lend("mail", "quick_mail", 1, None, 0)
+    assert lent
+    assert lent.pump < 0
+    (call,) = worker.store.exchange(lent).claimed
+    worker.take(lent, None)
+    assert (call.id, worker.hand.count) == (job.id, 0)
+    until(lambda: (worker.pumps[0]._turn(), app.get(job.id).final)[1], what="it has run after all")
+    assert (app.get(job.id).attempt, app.get(job.id).losses, len(worker.unheard)) == (2, 0, 0)
+
+
+def test_room_is_lent_for_what_this_worker_would_ask_for(app: App, worker: Worker) -> None:
+    assert worker.lend("mail", "unknown", 1, None, 0) is None
+    assert worker.lend("mail", "quick_mail", 1, worker.id + 1, 0) is None
+    lent = worker.lend("mail", "quick_mail", 10_000, worker.id, 0)
+    assert lent
+    assert lent.wants[0].room == worker.hand.count == worker.hand.concurrency
+    assert worker.lend("mail", "quick_mail", 1, None, 0) is None  # no room is left
+    ending = worker.lend("mail", "quick_mail", 5, None, 2)
+    assert ending
+    assert ending.wants[0].room == 2
+    worker.take(ending, ())
+    worker.take(lent, ())
+    assert worker.hand.count == 0
+
+
 def test_of_a_database_that_stays_away_it_is_said_once_in_a_while(
     worker: Worker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@
 - A write transaction has the whole database, so nothing is locked row by row.
 """
 
+import math
 import os
 import secrets
 import sys
@@ -452,7 +453,7 @@ class SqliteStore(SqlStore):
         last = self.connection.database.execute(self.text("next_ids"), {"count": len(jobs)}).fetchall()[0][0]
         ids, now = range(last - len(jobs) + 1, last + 1), self.now()
         room = self.room_for(jobs)
-        count = 0 if room is None else min(len(jobs), self._room_before_line(queue, room))
+        count = 0 if room is None else self._share(jobs, room)
         try:
             self._add_plain(jobs, ids[0], now, count)
         except apsw.ConstraintError:  # a key is taken; or something that `insert` is told too
@@ -464,10 +465,11 @@ class SqliteStore(SqlStore):
             self.announce_new(())
         return list(ids)
 
-    def _room_before_line(self, queue: str, room: Room) -> int:
-        """How many new jobs may begin at once: others get their share, and none if one stands before them."""
-        found = self._cursor.execute(self.text("may_begin"), (queue, room.worker, types_text(room.types))).fetchall()
-        return room.count // found[0][0] if found else 0
+    def _share(self, jobs: Sequence[NewJob], room: Room) -> int:
+        """How many of them may begin there at once: not what is for others, and none if somebody stands before them."""
+        asked = (jobs[0].queue, room.worker, types_text(room.types))
+        workers = [row[0] for row in self._cursor.execute(self.text("may_begin"), asked).fetchall()]
+        return min(room.count, math.ceil(len(jobs) / workers[0])) if workers else 0
 
     def _begin(self, jobs: Sequence[NewJob], ids: Sequence[int], room: Room, now: datetime) -> None:
         assert self.lending is not None

@@ -113,7 +113,7 @@ from new;
 with share as materialized (
   select case when not paused and coalesce(set_limit, declared_limit) < 1 and exists (select from {worker} where id = :worker and gone is null)
     and not exists (select from {hold} where level = 'pick') and not exists (select from {ready} where queue = :queue and job_type = any(:types::text[]))
-    then :room / (select count(*) from {worker} where gone is null) else 0 end as room
+    then least(:room, ceil(cardinality(:keys::text[])::float8 / (select count(*) from {worker} where gone is null))) else 0 end as room
   from {queue} where name = :queue),
  asked as materialized (
   select nextval({job_id_text}) as id, job_key, payload, place <= (select room from share) as begins

@@ -1,0 +1,188 @@
+"""Tasks that begin as they are made, in the room that a worker of the process lends: where they may, and where they stand in line."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from holdfast import App
+from holdfast.errors import Unavailable
+from holdfast.jobs.holds import Level
+from holdfast.stores.contract import Claimed, Done, NewJob, Turn, Want
+from tests.by_hand import WorkerByHand
+from tests.raw_sql import RawSql
+
+pytestmark = pytest.mark.claim("F12", "W2")
+Make = Callable[..., App]
+
+
+class Lender:
+    """A worker that has room for what is made in its process, and is told what came of it."""
+
+    def __init__(self, worker: WorkerByHand, room: int = 100) -> None:
+        self.worker, self.room = worker, room
+        self.numbers = iter(range(-1, -100, -1))
+        self.taken: list[Claimed] = []
+        self.unknown: list[int] = []
+
+    def offer(self, queue: str) -> None:
+        """Nothing: only what is made together is looked at here."""
+
+    def lend(self, queue: str, job_type: str, most: int, worker: int | None, ending: int) -> Turn | None:
+        wants = [Want(queue, min(most, self.room))]
+        return Turn(self.worker.id, next(self.numbers), wants=wants, types=self.worker.types)
+
+    def take(self, turn: Turn, claimed: Sequence[Claimed] | None, told: Mapping[Any, Any]) -> None:
+        if claimed is None:
+            self.unknown.append(turn.pump)
+        self.taken += claimed or ()
+
+
+class Scene:
+    """A run with a task that has begun, after which comes a step of two, and a step whose items are made by hand."""
+
+    def __init__(self, own: App) -> None:
+        workflow = own.workflow("w")
+        workflow.step(name="first")(lambda task: None)
+        workflow.step(name="each", items=lambda task: ())(lambda task: None)
+        workflow.step(name="last", after=["first"], shards=2)(lambda task: None)
+        self.own, self.run, self.store = own, workflow.submit("t"), own.store
+        self.worker = WorkerByHand(self.store, ("w.first", "w.each", "w.last"), ("workflows",))
+        calls = {call.job_key: call for call in self.worker.claim(10, "workflows")}
+        self.first = calls["t:first"]
+        self.lender = Lender(self.worker)
+        self.store.takers.append(self.lender)
+
+    def make(self, count: int = 4) -> list[int]:
+        """Items; those that have begun."""
+        produced = self.run.refresh().steps["each"].created
+        self.store.add_items(self.run.id, "each", produced, list(range(count)), None, False)
+        return [int((call.job_key or "").rpartition("-")[2]) for call in self.lender.taken]
+
+    def in_line(self) -> int:
+        return len(self.worker.claim(100, "workflows"))
+
+
+@pytest.fixture
+def scene(app: Make) -> Scene:
+    return Scene(app())
+
+
+def test_items_begin_as_they_are_made(scene: Scene, sql: RawSql) -> None:
+    assert scene.make() == [0, 1, 2, 3]
+    for call, row in zip(
+        scene.lender.taken,
+        sql("select * from {job} where job_type = 'w.each' and job_key like '%-%' order by id"),
+        strict=True,
+    ):
+        assert (row["id"], row["state"], row["situation"], row["attempt"]) == (call.id, "running", "held", 1)
+        assert (row["worker"], row["payload"], row["job_key"]) == (scene.worker.id, call.payload, call.job_key)
+    job = scene.own.get(scene.lender.taken[0].id)
+    assert [(move.from_state, move.to_state) for move in job.history()] == [(None, "initial"), ("initial", "running")]
+    assert scene.in_line() == 0
+    assert scene.worker.succeed(*scene.lender.taken) == 0
+    assert scene.run.refresh().steps["each"].undone == 0
+
+
+def test_what_follows_from_the_end_of_a_task_begins_in_its_transaction(scene: Scene) -> None:
+    answer = scene.worker.turn(done=[Done(scene.first, 1.0, None)])
+    assert [call.job_key for call in scene.lender.taken] == ["t:last.shard-0", "t:last.shard-1"]
+    assert (answer.claimed, answer.left) == ([], [])
+    assert scene.worker.succeed(*scene.lender.taken) == 0
+    assert scene.run.refresh().steps["last"].state == "SUCCESS"
+
+
+def test_where_nobody_lends_they_stand_in_line_and_its_queue_is_told(scene: Scene) -> None:
+    scene.store.takers.remove(scene.lender)
+    answer = scene.worker.turn(done=[Done(scene.first, 1.0, None)])
+    assert (answer.left, scene.in_line()) == (["workflows"], 2)
+
+
+def test_only_as_many_begin_as_there_is_room_for(scene: Scene) -> None:
+    scene.lender.room = 3
+    assert scene.make() == [0, 1, 2]
+    assert scene.in_line() == 1
+
+
+def test_other_workers_get_their_share(scene: Scene) -> None:
+    WorkerByHand(scene.store, ("w.each",), ("workflows",))
+    assert scene.make(5) == [0, 1, 2]
+    assert scene.in_line() == 2
+
+
+def test_a_single_task_begins_whoever_else_is_there(scene: Scene) -> None:
+    WorkerByHand(scene.store, ("w.each",), ("workflows",))
+    assert scene.make(1) == [0]
+
+
+def test_nothing_begins_before_what_stands_in_line(scene: Scene) -> None:
+    scene.store.add([NewJob(queue="workflows", job_type="w.first", payload="{}", priority=500)])
+    assert scene.make() == []
+    assert scene.in_line() == 5
+
+
+def test_what_only_others_can_run_is_passed(scene: Scene) -> None:
+    scene.store.add([NewJob(queue="workflows", job_type="w.first", payload="{}")])
+    scene.worker.types = ("w.each",)
+    assert scene.make() == [0, 1, 2, 3]
+
+
+@pytest.mark.claim("Q2")
+def test_in_a_queue_that_is_paused_nothing_begins(scene: Scene) -> None:
+    scene.store.pause("workflows", True, "ann")
+    assert scene.make() == []
+
+
+@pytest.mark.claim("W3")
+def test_under_a_limit_nothing_begins_before_its_turn(scene: Scene) -> None:
+    scene.store.limit("workflows", 3, "ann")
+    assert scene.make() == []
+
+
+@pytest.mark.claim("F17")
+def test_where_tasks_are_held_nothing_begins(scene: Scene) -> None:
+    scene.store.hold(Level.PICK, "w", None, "ann")
+    assert scene.make() == []
+
+
+@pytest.mark.claim("C2")
+def test_nothing_begins_with_a_worker_that_was_called_lost(scene: Scene) -> None:
+    other = WorkerByHand(scene.store, (), ("workflows",))
+    scene.store.leave(scene.worker.id)
+    assert (scene.make(), other.id > 0) == ([], True)
+
+
+def test_what_is_given_up_begins_nothing(scene: Scene) -> None:
+    """Somebody else has made these items meanwhile."""
+    scene.make(2)
+    scene.lender.taken.clear()
+    assert scene.store.add_items(scene.run.id, "each", 0, [1, 2], None, False) is None
+    assert (scene.lender.taken, scene.lender.unknown) == ([], [])
+
+
+@pytest.mark.claim("R1")
+def test_where_the_answer_is_lost_its_worker_is_told_so_and_finds_what_began(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = scene.store._store_items
+
+    def lost(*told: Any) -> None:
+        stored(*told)
+        raise Unavailable("the connection was lost")
+
+    monkeypatch.setattr(scene.store, "_store_items", lost)
+    with pytest.raises(Unavailable):
+        scene.make()
+    assert (scene.lender.taken, scene.lender.unknown) == ([], [-1])
+    assert scene.store.disown(scene.worker.id, -1, ()) == 4
+    assert scene.in_line() == 4
+
+
+@pytest.mark.claim("J2")
+def test_by_plain_sql_no_job_begins_as_it_is_stored(scene: Scene, sql: RawSql) -> None:
+    scene.make(1)
+    columns = "state, situation, attempt, job_type, create_time, priority, throttle_factor, payload, scheduled_run_time, update_time"
+    columns += ", queue" if sql.postgres else ""
+    copied = f"select 9999, {columns} from {{queue:workflows}} where id = :id"
+    with pytest.raises(Exception, match="must be `initial`"):
+        sql(f"insert into {{queue:workflows}} (id, {columns}) {copied}", id=scene.lender.taken[0].id)
