@@ -124,14 +124,16 @@ MUTATIONS = {
     "what came last is claimed first": both(
         statement("head", IN_ORDER, LAST_FIRST), statement("take_head", IN_ORDER, LAST_FIRST)
     ),
-    "an attempt that erred leaves no record": replaced(Changing, "_record", lambda *_: None),
+    "an attempt that erred leaves no record": replaced(Changing, "_record", lambda *_: ()),
     "what has expired is not looked for": replaced(jobs.SqliteStore, "shut", lambda self: 0),
     "leases do not end": statement("end_leases", "where ", "where false and "),
     "a run is archived before all its jobs have ended": replaced(RunArchive, "has_living", lambda self, row: False),
     "a wish to end a job that its worker does not obey is forgotten": replaced(
         jobs.SqliteStore, "end_old_aborts", lambda self, seconds: 0
     ),
-    "a job that was to be ended is tried again": replaced(Changing, "_heed_aborts", lambda self, reports: reports),
+    "a job that was to be ended is tried again": replaced(
+        Changing, "_heed_aborts", lambda self, reports, rows: reports
+    ),
     "a claim leaves no lease": statement("add_lease", "(?1, ?2, ?3, ?4, ?5, ?6)", "(?1, ?2, ?3, ?4, ?5, '[]')"),
     "what waits for an answer does not count against the limit": statement(
         "usage", "from {lease}", "from {lease} where worker is not null"

@@ -98,10 +98,13 @@ insert into {waiting} (wake_time, id, queue, closes_time) values (?1, ?2, ?3, ?4
 
 -- name: place_ready
 insert into {ready} (queue, major, minor, id, job_type, throttle_factor, closes_time, ready_time)
-values (:queue, :major, :minor, :id, :job_type, :throttle_factor, :closes_time, :now) on conflict do nothing;
+select e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 4, e.value ->> 5, e.value ->> 6, :now from json_each(:rows) e where true
+on conflict do nothing;
 
 -- name: place_waiting
-insert into {waiting} (wake_time, id, queue, closes_time) values (:wake_time, :id, :queue, :closes_time) on conflict do nothing;
+insert into {waiting} (wake_time, id, queue, closes_time)
+select e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3 from json_each(:rows) e where true
+on conflict do nothing;
 
 -- name: replace_job
 -- `on_duplicate="replace"`: only while nobody has begun (Q5).
@@ -133,6 +136,10 @@ select * from {job} where id in (select value from json_each(:ids)) order by id;
 -- name: lock_jobs
 -- Differs from PostgreSQL: a write transaction has the whole database, so there is nothing to lock.
 select * from {job} where id in (select value from json_each(:ids)) order by id;
+
+-- name: lock_jobs_of
+-- The same for jobs of these queues: other tables are not looked into.
+select * from {job} where id in (select value from json_each(:ids)) and queue in (select value from json_each(:queues)) order by id;
 
 -- name: lock_free_jobs
 -- Who writes has locked all of them.
