@@ -9,6 +9,7 @@ Rules:
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from msgspec import structs
@@ -42,6 +43,8 @@ from holdfast.stores.contract import (
 )
 from holdfast.stores.statements import RowDict, decode_answer, decode_words, encode_json
 from holdfast.stores.writing import Writing
+
+read_policy = lru_cache(maxsize=1024)(retry.decode)
 
 
 class Changing(Writing):
@@ -178,7 +181,7 @@ class Changing(Writing):
     def _rules(self, declared: TypeRow | None, breaker: Breaker | None, now: datetime) -> Rules:
         if declared is None:
             return Rules()
-        policy = retry.decode(declared.retry)
+        policy = read_policy(declared.retry)
         handlers = declared.has_retry_handler, declared.has_response_handler
         over = isinstance(policy, retry.Adaptive) and breaker is not None and not breaking.affords(breaker, policy, now)
         return Rules(policy, declared.on_crash, declared.max_crashes, *handlers, over_budget=over)
