@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import WAIT, App, Progress, Unavailable, current_job, per_key
+from holdfast import WAIT, App, Failed, Progress, Unavailable, current_job, per_key
 from holdfast.clock import MovableClock, monotonic
 from holdfast.jobs import throttlers
 from holdfast.jobs.job import Situation
@@ -176,9 +176,10 @@ def test_a_job_that_somebody_is_aborting_keeps_no_other_from_standing_aside(
     assert [call.id for call in claim(worker)] == light
 
 
+@pytest.mark.parametrize("outcome", ["success", "failed"])
 @pytest.mark.fault(5, "a neighbour idle in transaction with the lock of a job that ends")
 def test_an_end_that_cannot_be_stored_keeps_no_other_from_it(
-    postgres_url: str, instance: str, neighbour: Neighbour
+    postgres_url: str, instance: str, neighbour: Neighbour, outcome: str
 ) -> None:
     ends = threading.Event()
     with App(postgres_url, name=instance, heartbeat=0.2) as app:
@@ -190,18 +191,20 @@ def test_an_end_that_cannot_be_stored_keeps_no_other_from_it(
         @app.queue("mail").job
         def long(i: int) -> int:
             ends.wait(60)
+            if outcome == "failed":
+                raise Failed("as expected")
             return i
 
-        with app.worker(concurrency=2):
-            kept, other = (long.enqueue(i=i) for i in range(2))
-            until(lambda: {kept.refresh().state, other.refresh().state} == {"running"}, what="both run")
+        with app.worker(concurrency=5):
+            kept, *others = (long.enqueue(i=i) for i in range(5))
+            until(lambda: {each.refresh().state for each in (kept, *others)} == {"running"}, what="all run")
             keep(neighbour, instance, "job", f"id = {kept.id}")
             ends.set()
-            assert other.unwrap(10) == 1
+            assert [other.wait(10).outcome for other in others] == [outcome] * 4
             assert [send.enqueue(i=i).unwrap(10) for i in range(5)] == list(range(5))
             assert kept.refresh().state == "running"
             neighbour.rollback()
-            assert kept.unwrap(30) == 0
+            assert kept.wait(30).outcome == outcome
         assert kept.refresh().attempt == 1
 
 
