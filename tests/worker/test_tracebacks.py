@@ -80,6 +80,12 @@ def test_a_traceback_is_as_python_tells_it_however_often_it_was_told(raising: Ca
         assert traceback_of(error) == "".join(traceback.format_exception(error))
 
 
+def test_places_in_one_function_are_told_apart() -> None:
+    for line in (1, 2, 3, 2, 1):
+        error = caught(lambda line=line: raise_at(line))  # type: ignore[misc]
+        assert traceback_of(error) == "".join(traceback.format_exception(error))
+
+
 def test_the_same_code_in_two_files_is_told_by_its_file() -> None:
     text = "def fail():\n    raise ValueError('here')\n"
     told = []
