@@ -1,6 +1,6 @@
 """Ends of attempts that are told in one turn are written together, and each as if it had been told alone."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -95,7 +95,9 @@ def left_of(store: Store, sql: RawSql, call: Claimed) -> dict[str, Any]:
         )
     }
     ended = [each for each in sql("select * from {ended}") if call.id in leased(each["ids"])]
-    history = [(move.from_state, move.to_state, move.attempt, move.cause, move.actor) for move in store.history(call.id)]
+    history = [
+        (move.from_state, move.to_state, move.attempt, move.cause, move.actor) for move in store.history(call.id)
+    ]
     attempts = [{**each, "id": 0, "job": 0} for each in sql("select * from {attempt} where job = :id", id=call.id)]
     return {"row": row, "ended": len(ended), "history": history, "attempts": attempts, **beside}
 
@@ -146,7 +148,7 @@ def test_the_same_end_told_twice_in_one_turn_counts_once(store: Store, sql: RawS
 
 
 @pytest.fixture
-def asked(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
+def asked(store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How many statements the store made since it was asked last."""
     names: list[str] = []
     text = store.text  # type: ignore[attr-defined]
@@ -161,7 +163,7 @@ def asked(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[]
         return found
 
     monkeypatch.setattr(store, "text", noted)
-    yield count
+    return count
 
 
 KINDS = {

@@ -18,8 +18,7 @@ from holdfast.errors import Conflict, IllegalMove, NotFound
 from holdfast.jobs import breaker as breaking
 from holdfast.jobs import retry
 from holdfast.jobs.breaker import Breaker
-from holdfast.jobs.job import Answer, AttemptEnd, Job, Outcome, Situation, State
-from holdfast.jobs.payload import storable
+from holdfast.jobs.job import Answer, Job, Situation, State
 from holdfast.jobs.states import (
     Aborted,
     Answered,
@@ -29,7 +28,6 @@ from holdfast.jobs.states import (
     Raised,
     Row,
     Rules,
-    Step,
     Succeeded,
     decide,
     is_waiting,

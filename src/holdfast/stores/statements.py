@@ -15,7 +15,9 @@ from holdfast.stores.contract import News, Taker
 
 RowDict = Mapping[str, Any]
 BATCH = 1000
-MOST_TEXT = 10_000_000  # characters of payloads, results or tracebacks in one statement: no database takes a text of a billion
+MOST_TEXT = (
+    10_000_000  # characters of payloads, results or tracebacks in one statement: no database takes a text of a billion
+)
 T = TypeVar("T")
 FIRST_OPTION = 4  # the options of a NewJob stand behind its queue, type, payload and key
 ALIKE = (

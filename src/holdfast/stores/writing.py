@@ -42,9 +42,7 @@ class Writing(Breaking):
             for report, change in lot:
                 if report.actor is not None:
                     attempt = change.steps[-1].attempt
-                    self._audit(
-                        report.actor, report.action, job=change.row.id, attempt=attempt, queue=change.row.queue
-                    )
+                    self._audit(report.actor, report.action, job=change.row.id, attempt=attempt, queue=change.row.queue)
 
     # Moves
 
@@ -68,7 +66,9 @@ class Writing(Breaking):
         values = self.columns(
             {
                 "ids": [change.row.id for change in changes],
-                "attempts": [change.row.attempt if index == 0 else change.steps[index - 1].attempt for change in changes],
+                "attempts": [
+                    change.row.attempt if index == 0 else change.steps[index - 1].attempt for change in changes
+                ],
                 "errors": [self._stored_error(change, index) for change in changes],
                 "results": [change.result if last else None for change in changes],
                 "payloads": [change.payload if last else None for change in changes],
@@ -146,7 +146,7 @@ class Writing(Breaking):
 
     def lease_waits(self, waits: Sequence[tuple[Row, datetime | None, int]]) -> Statement:
         """They go on counting against the limit, each in the pool of the lease that its attempt had."""
-        columns = {
+        columns: dict[str, list[Any]] = {
             "queues": [row.queue for row, _, _ in waits],
             "factors": [row.throttle_factor for row, _, _ in waits],
             "leases": [held_under for _, _, held_under in waits],
@@ -159,7 +159,7 @@ class Writing(Breaking):
         """Errors that a retry handler has still to judge."""
         rows = [change.row for change in changes if change.undecided]
         if rows:
-            columns = {"types": [row.job_type for row in rows], "ids": [row.id for row in rows]}
+            columns: dict[str, list[Any]] = {"types": [row.job_type for row in rows], "ids": [row.id for row in rows]}
             yield "add_undecided", self.columns(columns), ""
             self.announce(sorted({row.queue for row in rows}))
 
@@ -207,7 +207,7 @@ class Writing(Breaking):
             yield "drop_aborts", {"ids": self.pack([change.row.id for change in ended])}, ""
         dead = [change.row for change in ended if change.steps[-1].outcome is not Outcome.SUCCESS]
         if dead:
-            columns = {"ids": [row.id for row in dead], "queues": [row.queue for row in dead]}
+            columns: dict[str, list[Any]] = {"ids": [row.id for row in dead], "queues": [row.queue for row in dead]}
             yield "add_dead", {**self.columns(columns), "now": self.time(now)}, ""
 
 

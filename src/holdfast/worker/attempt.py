@@ -4,7 +4,7 @@ import traceback as tracebacks
 from asyncio import CancelledError
 from collections.abc import Collection
 from functools import lru_cache
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any
 
 from msgspec import UNSET
@@ -91,7 +91,8 @@ def traceback_of(error: BaseException) -> str:
     costs a worker: they are remembered.
     """
     found = _beyond_us(error)
-    codes, places = [], []
+    codes: list[CodeType] = []
+    places: list[int] = []
     each = found
     while each is not None:
         codes.append(each.tb_frame.f_code)

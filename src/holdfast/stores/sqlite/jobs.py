@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import lru_cache
 from itertools import groupby
-from operator import attrgetter
 from typing import Any, TypeVar
 
 import apsw
