@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import WAIT, App, Failed, Progress, Unavailable, current_job, per_key
 from holdfast.clock import MovableClock, monotonic
-from holdfast.jobs import throttlers
+from holdfast.jobs import schedules, throttlers
 from holdfast.jobs.job import Situation
 from holdfast.jobs.states import Waited
 from holdfast.stores.contract import Claimed, Done, Note, QueueDeclared, TypeRow, Want
@@ -206,6 +206,25 @@ def test_an_end_that_cannot_be_stored_keeps_no_other_from_it(
             neighbour.rollback()
             assert kept.wait(30).outcome == outcome
         assert kept.refresh().attempt == 1
+
+
+@pytest.mark.claim("W6")
+@pytest.mark.fault(5, "a neighbour idle in transaction with the key that a schedule wants")
+def test_a_schedule_whose_key_somebody_keeps_stops_no_other(
+    held_up: PostgresStore, instance: str, neighbour: Neighbour, clock: MovableClock
+) -> None:
+    keys = ["a", "kept", "z"]
+    held_up.declare_schedules(
+        [schedules.make(key, job_type="send", every=60, options={"job_key": key}) for key in keys]
+    )
+    clock.advance(60)
+    neighbour.execute(f"insert into {instance}__key (job_type, job_key, id) values ('send', 'kept', 999)".encode())
+    first = held_up.fire_due()
+    assert (first.count, [told.split(":")[0] for told in first.told]) == (2, ["Schedule `kept` is left for later"])
+    assert held_up.fire_due().count == 0
+    neighbour.rollback()
+    assert held_up.fire_due().count == 1
+    assert [len(held_up.firings(key, 10)) for key in keys] == [1, 1, 1]
 
 
 @pytest.mark.claim("R7", "R8")

@@ -157,7 +157,7 @@ MUTATIONS = {
     ),
     "what becomes due is not promoted": statement("promote", "wake_time <= :now", "wake_time <= 0"),
     "who saw that a schedule was due fires it, whoever has": statement(
-        "take_due_schedule", " and wake_time <= :now", ""
+        "take_due_schedules", " and wake_time <= :now", ""
     ),
     "a schedule that is changed forgets what it has fired": replaced(
         schedules, "changed_time", lambda new, due, last, now: schedules.first_time(new, now)
@@ -204,7 +204,7 @@ MUTATIONS_ON_POSTGRES = {
     ),
     "a task's end does not advance its run": replaced(Running, "_advance", lambda *_: None),
     "who saw that a schedule was due fires it, whoever has": on_postgres_statement(
-        "take_due_schedule", " and wake_time <= %(now)s", ""
+        "take_due_schedules", " and wake_time <= %(now)s", ""
     ),
     "a type whose breaker is open is claimed from": replaced(breaking, "_marked", both_names),
     "a probe that is gone is not missed": on_postgres_statement(
