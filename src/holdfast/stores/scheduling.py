@@ -154,7 +154,7 @@ class Scheduling(Building):
             most = max(1, MOST_JOBS // max(1, len(rows)))
             told: list[tuple[int, str]] = []
             fired: list[tuple[RowDict, Schedule, Firings]] = []
-            for row in rows:
+            for row in sorted(rows, key=lambda row: (row["next_time"], row["name"])):
                 try:
                     schedule = self._in_force(row)
                 except msgspec.MsgspecError as error:
@@ -188,7 +188,7 @@ class Scheduling(Building):
         }
         if self.run("move_schedules", {**self.columns(columns), "now": self.time(now)}) != len(moved):
             raise Conflict(
-                f"Of schedules {', '.join(columns['names'])} one was moved on by somebody else; nothing was fired."
+                f"Of {len(moved)} schedules from `{columns['names'][0]}` on one was moved on by somebody else; nothing was fired."
             )
 
     def _fire_times(
