@@ -93,7 +93,7 @@ class Changing(Writing):
         ids = self.pack(sorted({report.job_id for report in reports}))
         named = sorted({report.job_type for report in reports if report.job_type})
         asked: list[tuple[str, Mapping[str, Any]]] = [
-            self._locking(reports, ids),
+            self.locking(reports, ids),
             ("aborts_among", {"ids": ids}),
             ("queues", {}),
             ("types_named", {"names": self.words(named)}),
@@ -105,12 +105,9 @@ class Changing(Writing):
         types = self._learn_types(found) | (self._types_named(others) if others else {})
         return locked, wishes, types, now
 
-    def _locking(self, reports: Sequence[Report], ids: Any) -> tuple[str, Mapping[str, Any]]:
-        """By the tables of their queues, if each report names its own: there may be hundreds of others."""
-        queues = {report.queue for report in reports}
-        if "" in queues:
-            return "lock_jobs", {"ids": ids}
-        return "lock_jobs_of", {"ids": ids, "queues": self.words(sorted(queues))}
+    def locking(self, reports: Sequence[Report], ids: Any) -> tuple[str, Mapping[str, Any]]:
+        """The question that locks their jobs."""
+        return "lock_jobs", {"ids": ids}
 
     def _heed_aborts(self, reports: Sequence[Report], rows: Sequence[RowDict]) -> Sequence[Report]:
         """An attempt that somebody wants to end and that ends by itself, though not in success, ends as they want (J10)."""

@@ -15,7 +15,7 @@ from holdfast.errors import Unavailable
 from holdfast.stores.adding import Unstored
 from holdfast.stores.breaking import sooner
 from holdfast.stores.claiming import Look
-from holdfast.stores.contract import Claimed, Done, NewJob, Turn, TurnAnswer, Want
+from holdfast.stores.contract import Claimed, Done, NewJob, Report, Turn, TurnAnswer, Want
 from holdfast.stores.postgres.adding import PostgresAdding
 from holdfast.stores.postgres.floors import Line, Place
 from holdfast.stores.postgres.literals import literal, types_literal, words_literal
@@ -82,6 +82,13 @@ class PostgresStore(PostgresAdding):
         *found, told = self.rows_of([*asked, ("now", {})])
         self._now = told[0]["now"].astimezone(UTC)
         return found, self._now
+
+    def locking(self, reports: Sequence[Report], ids: Any) -> tuple[str, Mapping[str, Any]]:
+        """In the tables of their queues, if each report names its own: there may be hundreds of others."""
+        queues = {report.queue for report in reports}
+        if "" in queues:
+            return super().locking(reports, ids)
+        return "lock_jobs_of", {"ids": ids, "queues": self.words(sorted(queues))}
 
     def run_all(self, statements: Sequence[tuple[str, Mapping[str, Any], str]]) -> list[int]:
         """In one round trip."""

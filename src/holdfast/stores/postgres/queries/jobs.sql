@@ -196,11 +196,15 @@ select * from {job} where id = any(:ids::bigint[]) order by id;
 
 -- name: lock_jobs
 -- In the order of ids, as everybody locks them.
-select * from {job} where id = any(:ids::bigint[]) order by id for update;
+select id, queue, job_type, job_key, state, situation, attempt, failures, losses, crashes, retries, timeout, priority, throttle_factor, time_windows,
+  scheduled_run_time, expires_time, start_time, worker, timeout_named, retries_named, deadline_time, answer, run, update_time
+from {job} where id = any(:ids::bigint[]) order by id for update;
 
 -- name: lock_jobs_of
--- The same for jobs of these queues: other tables are not looked into.
-select * from {job} where id = any(:ids::bigint[]) and queue = any(:queues::text[]) order by id for update;
+-- The same for jobs of these queues: other tables are not looked into. Differs from SQLite, which would look into them all the same.
+select id, queue, job_type, job_key, state, situation, attempt, failures, losses, crashes, retries, timeout, priority, throttle_factor, time_windows,
+  scheduled_run_time, expires_time, start_time, worker, timeout_named, retries_named, deadline_time, answer, run, update_time
+from {job} where id = any(:ids::bigint[]) and queue = any(:queues::text[]) order by id for update;
 
 -- name: lock_free_jobs
 -- Without those that somebody else has locked.

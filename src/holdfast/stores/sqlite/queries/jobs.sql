@@ -135,11 +135,9 @@ select * from {job} where id in (select value from json_each(:ids)) order by id;
 
 -- name: lock_jobs
 -- Differs from PostgreSQL: a write transaction has the whole database, so there is nothing to lock.
-select * from {job} where id in (select value from json_each(:ids)) order by id;
-
--- name: lock_jobs_of
--- The same for jobs of these queues: other tables are not looked into.
-select * from {job} where id in (select value from json_each(:ids)) and queue in (select value from json_each(:queues)) order by id;
+select id, queue, job_type, job_key, state, situation, attempt, failures, losses, crashes, retries, timeout, priority, throttle_factor, time_windows,
+  scheduled_run_time, expires_time, start_time, worker, timeout_named, retries_named, deadline_time, answer, run, update_time
+from {job} where id in (select value from json_each(:ids)) order by id;
 
 -- name: lock_free_jobs
 -- Who writes has locked all of them.
