@@ -221,6 +221,22 @@ def execute(place: Place, scale: Scale) -> list[Row]:
     return rows
 
 
+def fail(place: Place, scale: Scale) -> list[Row]:
+    """What an end other than plain success costs."""
+    kinds: dict[str, Callable[[], Run]] = {
+        "none": lambda: execution(place, scale.jobs),
+        "tenth": lambda: execution(place, scale.jobs, job_type="failing", fixed={"every": 10}),
+        "all": lambda: execution(place, scale.jobs, job_type="failing", fixed={"every": 1}),
+    }
+    got, on = medians(scale.runs, **kinds), place.name
+    success, failure = (got[kind].worker_cpu + got[kind].server_cpu for kind in ("none", "all"))
+    return [
+        rate(f"{on}: 1 worker, every tenth job fails", got["tenth"], got["none"], "none fails"),
+        rate(f"{on}: 1 worker, every job fails", got["all"], got["none"], "none fails"),
+        Row(f"{on}: CPU of a failure, beyond that of a success", "µs", failure - success, at_most=100),
+    ]
+
+
 def wait(place: Place, scale: Scale) -> list[Row]:
     kinds: dict[str, Callable[[], Any]] = {
         "another process": lambda: latency.from_another_process(place, scale.latencies)
@@ -467,6 +483,7 @@ def start(scale: Scale) -> list[Row]:
 
 PER_PLACE = {
     "exec": execute,
+    "fail": fail,
     "latency": wait,
     "enqueue": enqueue,
     "beside": stand_beside,

@@ -16,7 +16,7 @@ from typing import Any
 
 from bench import flows
 from bench.marks import Marks
-from holdfast import App
+from holdfast import App, Failed
 
 QUEUE = "work"
 
@@ -30,6 +30,12 @@ def bench_app(url: str, marks: Marks | None = None, idle_queues: int = 0, **sett
     @queue.job
     async def noop(i: int) -> None:
         hit(i)
+
+    @queue.job
+    async def failing(i: int, every: int) -> None:
+        hit(i)
+        if i % every == 0:
+            raise Failed("as expected")
 
     @queue.job
     def thread_noop(i: int) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import WAIT, App, Progress, Unavailable, current_job, per_key
+from holdfast import WAIT, App, Failed, Progress, Unavailable, current_job, per_key
 from holdfast.clock import MovableClock, monotonic
-from holdfast.jobs import throttlers
+from holdfast.jobs import schedules, throttlers
 from holdfast.jobs.job import Situation
 from holdfast.jobs.states import Waited
 from holdfast.stores.contract import Claimed, Done, Note, QueueDeclared, TypeRow, Want
@@ -176,9 +176,10 @@ def test_a_job_that_somebody_is_aborting_keeps_no_other_from_standing_aside(
     assert [call.id for call in claim(worker)] == light
 
 
+@pytest.mark.parametrize("outcome", ["success", "failed"])
 @pytest.mark.fault(5, "a neighbour idle in transaction with the lock of a job that ends")
 def test_an_end_that_cannot_be_stored_keeps_no_other_from_it(
-    postgres_url: str, instance: str, neighbour: Neighbour
+    postgres_url: str, instance: str, neighbour: Neighbour, outcome: str
 ) -> None:
     ends = threading.Event()
     with App(postgres_url, name=instance, heartbeat=0.2) as app:
@@ -190,19 +191,40 @@ def test_an_end_that_cannot_be_stored_keeps_no_other_from_it(
         @app.queue("mail").job
         def long(i: int) -> int:
             ends.wait(60)
+            if outcome == "failed":
+                raise Failed("as expected")
             return i
 
-        with app.worker(concurrency=2):
-            kept, other = (long.enqueue(i=i) for i in range(2))
-            until(lambda: {kept.refresh().state, other.refresh().state} == {"running"}, what="both run")
+        with app.worker(concurrency=5):
+            kept, *others = (long.enqueue(i=i) for i in range(5))
+            until(lambda: {each.refresh().state for each in (kept, *others)} == {"running"}, what="all run")
             keep(neighbour, instance, "job", f"id = {kept.id}")
             ends.set()
-            assert other.unwrap(10) == 1
+            assert [other.wait(10).outcome for other in others] == [outcome] * 4
             assert [send.enqueue(i=i).unwrap(10) for i in range(5)] == list(range(5))
             assert kept.refresh().state == "running"
             neighbour.rollback()
-            assert kept.unwrap(30) == 0
+            assert kept.wait(30).outcome == outcome
         assert kept.refresh().attempt == 1
+
+
+@pytest.mark.claim("W6")
+@pytest.mark.fault(5, "a neighbour idle in transaction with the key that a schedule wants")
+def test_a_schedule_whose_key_somebody_keeps_stops_no_other(
+    held_up: PostgresStore, instance: str, neighbour: Neighbour, clock: MovableClock
+) -> None:
+    keys = ["a", "kept", "z"]
+    held_up.declare_schedules(
+        [schedules.make(key, job_type="send", every=60, options={"job_key": key}) for key in keys]
+    )
+    clock.advance(60)
+    neighbour.execute(f"insert into {instance}__key (job_type, job_key, id) values ('send', 'kept', 999)".encode())
+    first = held_up.fire_due()
+    assert (first.count, [told.split(":")[0] for told in first.told]) == (2, ["Schedule `kept` is left for later"])
+    assert held_up.fire_due().count == 0
+    neighbour.rollback()
+    assert held_up.fire_due().count == 1
+    assert [len(held_up.firings(key, 10)) for key in keys] == [1, 1, 1]
 
 
 @pytest.mark.claim("R7", "R8")

@@ -125,17 +125,16 @@ class Schedules(Scene):
         one, other = self.awake(a), self.awake(b)
         if one is not None and one is not other:
             self.clock.advance(20 + b * 40)
-            goes_on = one.store._fire_one
+            goes_on = one.store._fire
 
-            def late(name: str) -> Any:
-                if "_fire_one" in vars(one.store):
-                    del one.store._fire_one
-                    self.look_at_schedules(other)
-                return goes_on(name)
+            def late(due: Any) -> Any:
+                del one.store._fire
+                self.look_at_schedules(other)
+                return goes_on(due)
 
-            one.store._fire_one = late
+            one.store._fire = late
             self.look_at_schedules(one)
-            vars(one.store).pop("_fire_one", None)
+            vars(one.store).pop("_fire", None)
 
     # What must hold
 

@@ -132,14 +132,16 @@ MUTATIONS = {
     "what came last is claimed first": both(
         statement("head", IN_ORDER, LAST_FIRST), statement("take_head", IN_ORDER, LAST_FIRST)
     ),
-    "an attempt that erred leaves no record": replaced(Changing, "_record", lambda *_: None),
+    "an attempt that erred leaves no record": replaced(Changing, "_record", lambda *_: ()),
     "what has expired is not looked for": replaced(jobs.SqliteStore, "shut", lambda self: 0),
     "leases do not end": statement("end_leases", "where ", "where false and "),
     "a run is archived before all its jobs have ended": replaced(RunArchive, "has_living", lambda self, row: False),
     "a wish to end a job that its worker does not obey is forgotten": replaced(
         jobs.SqliteStore, "end_old_aborts", lambda self, seconds: 0
     ),
-    "a job that was to be ended is tried again": replaced(Changing, "_heed_aborts", lambda self, reports: reports),
+    "a job that was to be ended is tried again": replaced(
+        Changing, "_heed_aborts", lambda self, reports, rows: reports
+    ),
     "a claim leaves no lease": statement("add_lease", "(?1, ?2, ?3, ?4, ?5, ?6)", "(?1, ?2, ?3, ?4, ?5, '[]')"),
     "what waits for an answer does not count against the limit": statement(
         "usage", "from {lease}", "from {lease} where worker is not null"
@@ -163,7 +165,7 @@ MUTATIONS = {
     ),
     "what becomes due is not promoted": statement("promote", "wake_time <= :now", "wake_time <= 0"),
     "who saw that a schedule was due fires it, whoever has": statement(
-        "take_due_schedule", " and wake_time <= :now", ""
+        "take_due_schedules", " and wake_time <= :now", ""
     ),
     "a schedule that is changed forgets what it has fired": replaced(
         schedules, "changed_time", lambda new, due, last, now: schedules.first_time(new, now)
@@ -214,7 +216,7 @@ MUTATIONS_ON_POSTGRES = {
     ),
     "a task's end does not advance its run": replaced(Running, "_advance", lambda *_: None),
     "who saw that a schedule was due fires it, whoever has": on_postgres_statement(
-        "take_due_schedule", " and wake_time <= %(now)s", ""
+        "take_due_schedules", " and wake_time <= %(now)s", ""
     ),
     "a type whose breaker is open is claimed from": replaced(breaking, "_marked", both_names),
     "a probe that is gone is not missed": on_postgres_statement(

@@ -143,7 +143,7 @@ def test_who_listens_later_hears_of_what_came_meanwhile(own: App, heard: Heard, 
 
 def test_what_was_stored_before_a_key_was_found_taken_is_told(own: App, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs that are alike and too long for one statement."""
-    monkeypatch.setattr("holdfast.stores.sqlite.jobs.MOST_TEXT", 1)
+    monkeypatch.setattr("holdfast.stores.statements.MOST_TEXT", 1)
     send, told = own.job_types["send"], list[None]()
     taken = send.using(job_key="b").enqueue()
     own.store.listeners.append(lambda: told.append(None))

@@ -372,6 +372,45 @@ def test_a_schedule_that_cannot_fire_keeps_its_time_says_why_and_stops_no_other(
     assert (row(holdfast).problem, fired(holdfast)) == (None, [600, 600])
 
 
+def test_many_that_are_due_together_fire_by_as_many_statements_as_two(
+    app: Make, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holdfast, counts = shop(app), []
+    names, text = list[str](), holdfast.store.text  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        holdfast.store, "text", lambda name, *more, **options: names.append(name) or text(name, *more, **options)
+    )
+    for index in range(40):
+        value = holdfast.schedule(f"s{index}", every=600, job="send", payload={"to": f"{index}", "run": "{count}"})
+        holdfast.store.set_schedule(value, "ann")
+        if index in (1, 39):
+            clock.advance(600)
+            names.clear()
+            assert holdfast.store.fire_due().count == index + 1
+            counts.append(len(names))
+    assert counts[1] <= counts[0] < 20
+    made = sorted((int(job.payload["to"]), job.payload["run"]) for job in holdfast.find(limit=100))
+    assert made == sorted([*((index, 1) for index in range(40)), (0, 2), (1, 2)])
+    assert {each.name: (each.count, each.last_job is not None) for each in holdfast.schedules()} == {
+        f"s{index}": (1 + (index < 2), True) for index in range(40)
+    }
+
+
+def test_a_schedule_that_only_newer_code_can_read_stops_no_other(app: Make, clock: MovableClock, sql: RawSql) -> None:
+    holdfast = scheduled(app)
+    for index in range(3):
+        holdfast.schedule(f"s{index}", every=600, job="send")
+    holdfast.find()
+    sql(
+        "update {schedule} set declared_definition = :text where name = 's1'",
+        text='{"name":"s1","job_type":"send","new":1}',
+    )
+    clock.advance(600)
+    found = holdfast.store.fire_due()
+    assert (found.count, [told.split(":")[0] for told in found.told]) == (3, ["Schedule `s1` is left to newer workers"])
+    assert fired(holdfast) == [600, 600, 600]
+
+
 def test_a_crash_between_moving_on_and_the_job_leaves_both_undone(
     app: Make, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

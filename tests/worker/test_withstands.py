@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from holdfast.clock import MovableClock
 from holdfast.stores.contract import WorkerRow
 from holdfast.worker.sweeper import Vigil
 from tests.faults.fleet import ROOT, make_app, until
+from tests.raw_sql import RawSql
 
 
 @pytest.fixture
@@ -55,6 +57,32 @@ def test_a_report_that_cannot_be_stored_ends_its_job_and_harms_no_other(
         assert all(pump.is_alive() for pump in worker.pumps)
         until(lambda: worker.hand.count == 0, what="nothing is left in hand")
     assert (ended.outcome, ended.error.kind) == ("error", "result")
+
+
+REFUSING = {
+    "sqlite": "create trigger refuse before insert on {attempt} when new.error like '%poison%' begin select raise(abort, 'refused'); end",
+    "postgres": """create function {refuse}() returns trigger language plpgsql as $$
+      begin raise exception 'refused' using errcode = 'data_exception'; end $$;
+      create trigger refuse before insert on {attempt} for each row when (new.error like '%poison%') execute function {refuse}()""",
+}
+
+
+@pytest.mark.claim("C7", "R1", "J9")
+def test_of_ends_that_are_told_together_only_what_the_database_refuses_is_another(app: App, sql: RawSql) -> None:
+    together = threading.Barrier(8)
+
+    def body(i: int) -> None:
+        together.wait(30)
+        raise Failed("poison" if i == 3 else f"no {i}")
+
+    ends = job_type(app, body, name="ends")
+    with app.worker(concurrency=8):
+        sql(REFUSING["postgres" if sql.postgres else "sqlite"])
+        jobs = [ends.enqueue(i=i) for i in range(8)]
+        found = [job.wait(30) for job in jobs]
+    assert [(job.outcome, job.attempt) for i, job in enumerate(found) if i != 3] == [("failed", 1)] * 7
+    assert [len(job.attempts()) for job in found] == [1] * 8
+    assert (found[3].outcome, found[3].error.kind) == ("error", "result")
 
 
 def poison(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:

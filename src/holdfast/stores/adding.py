@@ -253,7 +253,7 @@ class Adding(Changing):
         params |= {"expires_time": self.time(new.expires_time), "scheduled_run_time": self.time(at)}
         self.run("replace_job", {**params, "id": job_id, "now": self.time(now)}, row.queue)
         row = structs.replace(row, priority=new.priority, throttle_factor=new.throttle_factor)
-        self._place(row, at, closes, now)
+        self.place([(row, at, closes)], now)
 
     def write_traces(self, jobs: Sequence[NewJob], added: Sequence[Job]) -> None:
         """What the spans of these jobs belong to, where their programs trace."""

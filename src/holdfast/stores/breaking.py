@@ -55,8 +55,8 @@ class Breaking(Noting):
         self._adaptive = adaptive_among(found.values())
         return found
 
-    def _types_named(self, names: Iterable[str]) -> dict[str, TypeRow]:
-        found = super()._types_named(names)
+    def _learn_types(self, rows: Sequence[RowDict]) -> dict[str, TypeRow]:
+        found = super()._learn_types(rows)
         others = {name: policy for name, policy in self.adaptive.items() if name not in found}
         self._adaptive = others | adaptive_among(found.values())
         return found

@@ -9,6 +9,8 @@ Rules:
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
+from typing import Any
 
 from msgspec import structs
 
@@ -16,8 +18,7 @@ from holdfast.errors import Conflict, IllegalMove, NotFound
 from holdfast.jobs import breaker as breaking
 from holdfast.jobs import retry
 from holdfast.jobs.breaker import Breaker
-from holdfast.jobs.job import Answer, AttemptEnd, Job, Outcome, Situation, State
-from holdfast.jobs.payload import storable
+from holdfast.jobs.job import Answer, Job, Situation, State
 from holdfast.jobs.states import (
     Aborted,
     Answered,
@@ -27,22 +28,24 @@ from holdfast.jobs.states import (
     Raised,
     Row,
     Rules,
-    Step,
     Succeeded,
     decide,
     is_waiting,
 )
-from holdfast.stores.breaking import NO_WINS, TELLING, Breaking
+from holdfast.stores.breaking import NO_WINS, TELLING
 from holdfast.stores.contract import (
     Filter,
     News,
     Report,
     TypeRow,
 )
-from holdfast.stores.statements import RowDict, decode_answer, decode_words, encode_json, text_of
+from holdfast.stores.statements import RowDict, decode_answer, decode_words, encode_json
+from holdfast.stores.writing import Writing
+
+read_policy = lru_cache(maxsize=1024)(retry.decode)
 
 
-class Changing(Breaking):
+class Changing(Writing):
     """Adds the verbs that move jobs."""
 
     def report(self, reports: Sequence[Report]) -> Sequence[Change | None]:
@@ -57,10 +60,8 @@ class Changing(Breaking):
         outside = [report.job_id for report in reports if report.attempt is None]
         if outside:
             self._drop_hints(outside)
-        locked = self._lock([report.job_id for report in reports])
-        reports = self._heed_aborts(reports)
-        now, types = self.now(), self._types_named({row.job_type for row in locked.values() if row is not None})
-        self._read_queues()  # their order as it is now: hints are placed by it
+        locked, wishes, types, now = self._look(reports)
+        reports = self._heed_aborts(reports, wishes)
         lessons = self.lessons([row.job_type for report in reports if (row := self._telling(report, locked))], wins)
         changes: list[Change | None] = []
         for report in reports:
@@ -69,10 +70,12 @@ class Changing(Breaking):
             if row is not None and self._owns(report, row) and self._first_answer(report, row):
                 rules = self._rules(types.get(row.job_type), lessons.breaker(row.job_type), now)
                 change = decide(row, report.happening, rules, now, random.random())
-                self._write(change, now, report)
                 lessons.learn(rules.policy, change, report.happening, now)
                 locked[report.job_id] = None
             changes.append(change)
+        told = [(report, change) for report, change in zip(reports, changes, strict=True) if change is not None]
+        if told:
+            self.write_changes(told, now)
         self._end_rows(reports, changes, now)
         self.keep_breakers(lessons.before, lessons.after)
         return changes
@@ -81,12 +84,36 @@ class Changing(Breaking):
         """The row of a report that may tell its type's breaker something."""
         return locked.get(report.job_id) if isinstance(report.happening, TELLING) else None
 
-    def _heed_aborts(self, reports: Sequence[Report]) -> Sequence[Report]:
+    def _look(
+        self, reports: Sequence[Report]
+    ) -> tuple[dict[int, Row | None], Sequence[RowDict], Mapping[str, TypeRow], datetime]:
+        """The rows, locked; the wishes to end them; their types; and the time after that. Queues are read as well: hints are
+        placed by their order as it is now.
+        """
+        ids = self.pack(sorted({report.job_id for report in reports}))
+        named = sorted({report.job_type for report in reports if report.job_type})
+        asked: list[tuple[str, Mapping[str, Any]]] = [
+            self.locking(reports, ids),
+            ("aborts_among", {"ids": ids}),
+            ("queues", {}),
+            ("types_named", {"names": self.words(named)}),
+        ]
+        (rows, wishes, queues, found), now = self.rows_and_now(asked)
+        self._learn_queues(queues)
+        locked: dict[int, Row | None] = {row["id"]: self._row_of(row) for row in rows}
+        others = {row["job_type"] for row in rows}.difference(named)
+        types = self._learn_types(found) | (self._types_named(others) if others else {})
+        return locked, wishes, types, now
+
+    def locking(self, reports: Sequence[Report], ids: Any) -> tuple[str, Mapping[str, Any]]:
+        """The question that locks their jobs."""
+        return "lock_jobs", {"ids": ids}
+
+    def _heed_aborts(self, reports: Sequence[Report], rows: Sequence[RowDict]) -> Sequence[Report]:
         """An attempt that somebody wants to end and that ends by itself, though not in success, ends as they want (J10)."""
-        wishes = {
-            row["job"]: row
-            for row in self.rows("aborts_among", {"ids": self.pack([report.job_id for report in reports])})
-        }
+        if not rows:
+            return reports
+        wishes = {row["job"]: row for row in rows}
         return [
             structs.replace(
                 report, happening=Aborted(wishes[report.job_id]["actor"], getattr(report.happening, "seconds", None))
@@ -149,111 +176,17 @@ class Changing(Breaking):
     def _rules(self, declared: TypeRow | None, breaker: Breaker | None, now: datetime) -> Rules:
         if declared is None:
             return Rules()
-        policy = retry.decode(declared.retry)
+        policy = read_policy(declared.retry)
         handlers = declared.has_retry_handler, declared.has_response_handler
         over = isinstance(policy, retry.Adaptive) and breaker is not None and not breaking.affords(breaker, policy, now)
         return Rules(policy, declared.on_crash, declared.max_crashes, *handlers, over_budget=over)
 
-    def _write(self, change: Change, now: datetime, report: Report) -> None:
-        row = change.row
-        for index, step in enumerate(change.steps):
-            self._move(change, index, now)
-            row_attempt = step.attempt
-        if change.record is not None and not self._plain(change):
-            self._record(change, row_attempt, now)
-        if report.actor is not None:
-            self._audit(report.actor, report.action, job=row.id, attempt=row_attempt, queue=row.queue)
-        if change.undecided:
-            self.run("add_undecided", {"job_type": row.job_type, "id": row.id})
-            self.announce([row.queue])
-        if change.place_time is not None:
-            self._place(row, change.place_time, change.closes_time, now)
-        if row.situation is Situation.WAITING:
-            self.run("drop_wait", {"job": row.id})
-        if change.steps[-1].situation is Situation.WAITING:
-            self._lease_wait(row, change.deadline_time, report.lease)
-        elif change.deadline_time is not None:
-            self.run(
-                "lease_until",
-                {"queue": row.queue, "deadline": self.time(change.deadline_time), "ids": self.pack([row.id])},
-            )
-        if change.final:
-            self.run("drop_abort", {"job": row.id})
-
-    def _lease_wait(self, row: Row, deadline: datetime | None, held_under: int = 0) -> None:
-        """It goes on counting against the limit, in the pool of the lease that its attempt had."""
-        params = {"queue": row.queue, "factor": row.throttle_factor, "deadline": self.time(deadline), "job": row.id}
-        self.run("lease_wait", {**params, "lease": held_under, "ids": self.pack([row.id])})
-
-    def _plain(self, change: Change) -> bool:
-        return change.record is not None and change.record.end is AttemptEnd.SUCCESS
-
-    def _move(self, change: Change, index: int, now: datetime) -> None:
-        row, step = change.row, change.steps[index]
-        was = change.steps[index - 1] if index else None
-        last = index == len(change.steps) - 1
-        params = {
-            "id": row.id,
-            "was": (was.state if was else row.state).value,
-            "attempt": was.attempt if was else row.attempt,
-            "situation_was": text_of(was.situation if was else row.situation),
-            "state": step.state.value,
-            "situation": text_of(step.situation),
-            "to_attempt": step.attempt,
-            "outcome": text_of(step.outcome),
-            "error": self._stored_error(step),
-            "result": change.result if last else None,
-            "payload": change.payload if last else None,
-            "failures": change.failures if last else row.failures,
-            "losses": change.losses if last else row.losses,
-            "crashes": change.crashes if last else row.crashes,
-            "scheduled_run_time": self.time(change.place_time) if last else None,
-            "worker": None if step.situation is Situation.LOOSE else row.worker,  # whose attempt waits is kept
-            "end_time": self.time(now) if step.state is State.FINAL else None,
-            "deadline_time": self.time(change.deadline_time) if step.situation is Situation.WAITING else None,
-            "keep_answer": change.answer is row.answer,
-            "answer": None if change.answer is None else encode_json(change.answer).decode(),
-            "seconds": change.seconds if last else None,
-            "now": self.time(now),
-        }
-        if self.run("move", params, row.queue) != 1:
-            raise IllegalMove(
-                f"Job {row.id} changed while its row was locked. This is a defect of Holdfast; please report it."
-            )
-
-    def _stored_error(self, step: Step) -> str | None:
-        """The word NONE or JSON (J4); None for a job that stays in `error` and keeps what it has."""
-        if step.error is not None:
-            return encode_json(step.error).decode()
-        return None if step.state is State.ERROR else "NONE"
-
-    def _record(self, change: Change, attempt: int, now: datetime) -> None:
-        row, record = change.row, change.record
-        assert record is not None
-        self.run(
-            "add_attempt",
-            {
-                "job": row.id,
-                "attempt": attempt,
-                "start_time": self.time(row.start_time) if attempt == row.attempt else None,  # it was never called
-                "now": self.time(now),
-                "outcome": record.end.value,
-                "state": change.steps[-1].state.value,
-                "error": None if record.error is None else encode_json(record.error).decode(),
-                "traceback": None if record.traceback is None else storable(record.traceback),
-                "seconds": record.seconds,
-                "worker": None if row.worker is None or attempt != row.attempt else str(row.worker),
-            },
-        )
-
     def _end_rows(self, reports: Sequence[Report], changes: Sequence[Change | None], now: datetime) -> None:
-        """Note what became final, for the archiver and for the list of the dead."""
+        """Note what became final, for the archiver, and do what follows from it."""
         ended: dict[str, list[int]] = {}
         for change in changes:
             if change is not None and change.final:
                 ended.setdefault(change.row.queue, []).append(change.row.id)
-                if change.steps[-1].outcome is not Outcome.SUCCESS:
-                    self.run("add_dead", {"now": self.time(now), "id": change.row.id, "queue": change.row.queue})
         turns = self.ends_of_turns(reports, changes, now) if ended else set()
         ended = {queue: [job for job in ids if job not in turns] for queue, ids in ended.items()} if turns else ended
         for queue, ids in ended.items():
@@ -270,31 +203,12 @@ class Changing(Breaking):
     def ends_of_tasks(self, changes: Iterable[Change | None]) -> None:
         """Tasks of workflows are among what became final: their runs go on. Written where runs are known."""
 
-    def _place(self, row: Row, at: datetime, closes: datetime | None, now: datetime) -> None:
-        """Into the claim order if its time has come, else among the waiting."""
-        if at > now:
-            params = {"wake_time": self.time(at), "id": row.id, "queue": row.queue, "closes_time": self.time(closes)}
-            self.run("place_waiting", params)
-            self.announce([row.queue])
-            return
-        major, minor = self.rank(row.queue, row.priority, at)
-        params = {"queue": row.queue, "major": major, "minor": minor, "id": row.id, "job_type": row.job_type}
-        params |= {"throttle_factor": row.throttle_factor, "closes_time": self.time(closes), "now": self.time(now)}
-        self.run("place_ready", params)
-        self.announce([row.queue])
-
     def place_again(self, row: Row, now: datetime) -> None:
         """Where the row says; its window may have closed meanwhile."""
         if row.time_windows:
             self.apply([Report(row.id, Moved())])
         else:
-            self._place(row, row.scheduled_run_time, row.expires_time, now)
-
-    def rank(self, queue: str, priority: float, at: datetime) -> tuple[float, float]:
-        """The two numbers that order due jobs (W2)."""
-        instant = self.instant(at)
-        by_time = self.queue_row(queue).claim_order == "schedule"
-        return (instant, priority) if by_time else (priority, instant)
+            self.place([(row, row.scheduled_run_time, row.expires_time)], now)
 
     def _drop_hints(self, ids: Sequence[int], unbegun: bool = False) -> int:
         """Before the row is locked, as a claim does it. `unbegun`: only of jobs that are still `initial`. How many there were."""

@@ -107,7 +107,10 @@ class Declared(Statements):
             return self._read_queues()
 
     def _read_queues(self) -> list[QueueRow]:
-        found = [QueueRow(**{**row, "paused": bool(row["paused"])}) for row in self.rows("queues")]
+        return self._learn_queues(self.rows("queues"))
+
+    def _learn_queues(self, rows: Sequence[RowDict]) -> list[QueueRow]:
+        found = [QueueRow(**{**row, "paused": bool(row["paused"])}) for row in rows]
         self._queues = {row.name: row for row in found}
         return found
 
@@ -136,8 +139,10 @@ class Declared(Statements):
 
     def _types_named(self, names: Iterable[str]) -> dict[str, TypeRow]:
         """Only these: an instance may have hundreds, and a change of one job needs one."""
-        params = {"names": self.words(sorted(names))}
-        return {row["job_type"]: self._type_of(row) for row in self.rows("types_named", params)}
+        return self._learn_types(self.rows("types_named", {"names": self.words(sorted(names))}))
+
+    def _learn_types(self, rows: Sequence[RowDict]) -> dict[str, TypeRow]:
+        return {row["job_type"]: self._type_of(row) for row in rows}
 
     def _type_of(self, row: RowDict) -> TypeRow:
         values = {name: row[name] for name in TypeRow.__struct_fields__}

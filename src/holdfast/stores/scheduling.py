@@ -1,12 +1,12 @@
 """Schedules: what the code declares, what an operator set, and the firing of what is due (W6).
 
 - A time is fired by whoever moves the schedule on from it, in the transaction that makes its job: once over all
-  machines and restarts, whatever their clocks say.
+  machines and restarts, whatever their clocks say. What is due together is fired in one transaction.
 - A schedule that cannot fire keeps its time, says why, and is looked at again a minute later; one whose workflow may
   not be submitted, when that is released. The times that it missed go by its misfire policy.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,13 +17,14 @@ from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import schedules as rules
 from holdfast.jobs.job import Job
-from holdfast.jobs.schedules import Schedule
+from holdfast.jobs.schedules import Firings, Schedule
 from holdfast.stores.building import Building
 from holdfast.stores.contract import Fired, FiringRow, NewJob, News, ScheduleRow, TypeRow
 from holdfast.stores.statements import RowDict
 from holdfast.workflows.definition import SUBMITS
 
-TOGETHER = 100  # most schedules in one look
+TOGETHER = 500  # most schedules in one look
+MOST_JOBS = 1000  # that are made in one transaction, if each schedule makes one
 PATIENCE = timedelta(seconds=60)  # until a schedule that could not fire is tried again
 BY_ITSELF = "schedule"  # the actor of a firing that nobody asked for
 MOST_BYTES = 1 << 30  # it was measured when the schedule was made
@@ -96,7 +97,7 @@ class Scheduling(Building):
         """One firing now, apart from its times."""
         with self.work():
             row, now = self._present(name), self.now()
-            job = self._fire_times(row, [now], actor)
+            job = self._fire_times([(row, self._in_force(row), [now])], actor, now)[name]
             self.run("count_schedule", self._fired_params(row, [now], job))
             self._audit(actor, "fire_schedule", job=job.id, queue=job.queue, detail=name)
             return job
@@ -108,8 +109,8 @@ class Scheduling(Building):
             return Fired(wake_in)
         with self.work(write=False):
             params = {"now": self.time(self.now()), "limit": TOGETHER}
-            names = [row["name"] for row in self.rows("due_schedules", params)]
-        answers = [self._fire_one(name) for name in names]
+            due = self.rows("due_schedules", params)
+        answers = self._fire(due)
         wake_in = self._schedule_wake()
         return Fired(
             None if wake_in is None else max(0.0, wake_in),
@@ -122,48 +123,104 @@ class Scheduling(Building):
             found: float | None = self.rows("schedule_wake", {"now": self.time(self.given_now())})[0]["wake_in"]
             return found
 
-    def _fire_one(self, name: str) -> tuple[int, str]:
-        """How many times it fired, and what should be told. One that cannot fire does not keep others from it."""
+    def _fire(self, due: Sequence[RowDict]) -> list[tuple[int, str]]:
+        """How many times schedules fired, and what should be told of them. One that cannot fire keeps no others from it."""
+        sound = [row["name"] for row in due if row["problem"] is None]
+        others = [row["name"] for row in due if row["problem"] is not None]
         try:
-            with self.work():
-                for row in self.rows("take_due_schedule", {"name": name, "now": self.time(self.now())}):
-                    return self._fire_row(row)
-        except Unavailable:
-            raise
-        except msgspec.MsgspecError as error:
-            return 0, f"Schedule `{name}` is left to newer workers: this one cannot read it ({error})."
+            answers = self._fire_together(sound) if sound else []
+        except HoldfastError as error:
+            if isinstance(error, Unavailable) and not error.locked:
+                raise
+            answers, others = [], [*sound, *others]  # one of them cannot, and so none has
+        return answers + [self._fire_one(name) for name in others]
+
+    def _fire_one(self, name: str) -> tuple[int, str]:
+        try:
+            return next(iter(self._fire_together([name])), (0, ""))
+        except Unavailable as error:
+            if not error.locked:
+                raise
+            return 0, f"Schedule `{name}` is left for later: {error}"
         except HoldfastError as error:
             self._hold(name, str(error))
             return 0, f"Schedule `{name}` could not fire: {error}"
-        return 0, ""
 
-    def _fire_row(self, row: RowDict) -> tuple[int, str]:
-        due, now = self._known(row["next_time"]), self.now()
-        found = rules.firings(self._in_force(row), due, now)
-        last = self._fire_times(row, found.times, BY_ITSELF) if found.times else None
-        params = self._fired_params(row, found.times, last)
-        moved = self.run("move_schedule", {**params, "next_time": self.time(found.next_time), "was": row["next_time"]})
-        if not moved:
-            raise Conflict(f"Schedule `{row['name']}` was moved on from {due} by somebody else; nothing was fired.")
-        late = f"Schedule `{row['name']}` is late: of its times from {due} to {now}, {len(found.times)} fired."
-        return len(found.times), late if found.passed_over else ""
+    def _fire_together(self, names: Sequence[str]) -> list[tuple[int, str]]:
+        """In one transaction, but for those that somebody else is just firing, or has fired."""
+        with self.work():
+            now = self.now()
+            rows = self.rows("take_due_schedules", {"names": self.words(names), "now": self.time(now)})
+            most = max(1, MOST_JOBS // max(1, len(rows)))
+            told: list[tuple[int, str]] = []
+            fired: list[tuple[RowDict, Schedule, Firings]] = []
+            for row in sorted(rows, key=lambda row: (row["next_time"], row["name"])):
+                try:
+                    schedule = self._in_force(row)
+                except msgspec.MsgspecError as error:
+                    sentence = f"Schedule `{row['name']}` is left to newer workers: this one cannot read it ({error})."
+                    told.append((0, sentence))
+                else:
+                    due = self._known(row["next_time"])
+                    fired.append((row, schedule, rules.firings(schedule, due, now, min(most, rules.BATCH))))
+            if fired:
+                self._move_on(fired, now)
+            return told + [(len(found.times), self._late(row, found, now)) for row, _, found in fired]
 
-    def _fire_times(self, row: RowDict, times: Sequence[datetime], actor: str) -> Job:
-        """Make the jobs of these firings; the last of them."""
-        schedule = self._in_force(row)
-        declared = self._read_types().get(schedule.job_type)
-        if declared is None:
+    def _late(self, row: RowDict, found: Firings, now: datetime) -> str:
+        if not found.passed_over:
+            return ""
+        due = self._known(row["next_time"])
+        return f"Schedule `{row['name']}` is late: of its times from {due} to {now}, {len(found.times)} fired."
+
+    def _move_on(self, fired: Sequence[tuple[RowDict, Schedule, Firings]], now: datetime) -> None:
+        """Make the jobs, and give each schedule its next time. Nobody else may have done so."""
+        last = self._fire_times([(row, schedule, found.times) for row, schedule, found in fired], BY_ITSELF, now)
+        moved = sorted(fired, key=lambda each: each[0]["name"])
+        each = [self._fired_params(row, found.times, last.get(row["name"])) for row, _, found in moved]
+        columns: dict[str, list[Any]] = {
+            "names": [row["name"] for row, _, _ in moved],
+            "next_times": [self.time(found.next_time) for _, _, found in moved],
+            "last_times": [params["last_time"] for params in each],
+            "last_jobs": [params["last_job"] for params in each],
+            "counts": [params["count"] for params in each],
+            "moments": [row["next_time"] for row, _, _ in moved],
+        }
+        if self.run("move_schedules", {**self.columns(columns), "now": self.time(now)}) != len(moved):
+            raise Conflict(
+                f"Of {len(moved)} schedules from `{columns['names'][0]}` on one was moved on by somebody else; nothing was fired."
+            )
+
+    def _fire_times(
+        self, fired: Sequence[tuple[RowDict, Schedule, Sequence[datetime]]], actor: str, now: datetime
+    ) -> dict[str, Job]:
+        """Make the jobs of these firings; by schedule the last of them."""
+        types, known = self._read_types(), set[str]()
+        firings, jobs = [], []
+        for row, schedule, times in fired:
+            if times and schedule.job_type not in known:
+                self._refuse(schedule, types)
+                known.add(schedule.job_type)
+            for count, time in enumerate(times, row["count"] + 1):
+                firings.append((row["name"], count, self.time(time)))
+                jobs.append(job_of(schedule, types[schedule.job_type], count, time))
+        if not jobs:
+            return {}
+        added = self.insert(jobs)
+        names, counts, moments = zip(*firings, strict=True)
+        columns: dict[str, Sequence[Any]] = {"schedules": names, "counts": counts, "times": moments}
+        columns |= {"jobs": [job.id for job in added], "duplicates": [job.duplicate for job in added]}
+        self.run("add_firings", {**self.columns(columns), "actor": actor, "now": self.time(now)})
+        return dict(zip(names, added, strict=True))
+
+    def _refuse(self, schedule: Schedule, types: Mapping[str, TypeRow]) -> None:
+        """`NotFound` or `Conflict` if jobs of its type cannot be made now."""
+        if schedule.job_type not in types:
             raise NotFound(
                 f"Schedule `{schedule.name}` makes jobs of type `{schedule.job_type}`, which instance `{self.instance}` does not have. "
                 "Start a worker that declares it, or remove the schedule."
             )
         self._refuse_held(schedule.job_type)
-        numbered = list(enumerate(times, row["count"] + 1))
-        jobs = self.insert([job_of(schedule, declared, count, time) for count, time in numbered])
-        for (count, time), job in zip(numbered, jobs, strict=True):
-            params = {"schedule": schedule.name, "count": count, "time": self.time(time), "job": job.id}
-            self.run("add_firing", {**params, "duplicate": job.duplicate, "actor": actor, "now": self.time(self.now())})
-        return jobs[-1]
 
     def _refuse_held(self, job_type: str) -> None:
         """`Conflict` while the workflow that its firings submit may not be submitted (F17)."""
@@ -185,7 +242,7 @@ class Scheduling(Building):
     def _hold(self, name: str, problem: str) -> None:
         with self.work():
             now = self.now()
-            for row in self.rows("take_due_schedule", {"name": name, "now": self.time(now)}):
+            for row in self.rows("take_due_schedules", {"names": self.words([name]), "now": self.time(now)}):
                 params = {"name": name, "problem": payloads.storable(problem), "was": row["next_time"]}
                 self.run("hold_schedule", {**params, "wake_time": self.time(now + PATIENCE), "now": self.time(now)})
 

@@ -1,9 +1,10 @@
 """The store that both databases are: every verb that they speak in the same words.
 
 The verbs are written in a chain of classes, a file for each kind, each knowing only those before it: `statements`,
-`declared`, `reading`, `noting`, `breaking`, `changing`, `adding`, `holding`, `runs`, `running`, `acting`, `building`, `scheduling`, `archiving`,
-`run_archive`, `looping`, `sweeping`, `glancing`, `claiming`, `explaining`, `listing`, `admitting`, and here what workers ask. A database adds
-its connection, its form of times and lists, and the two verbs that every job passes (`insert`, `exchange`), each written for its own speed.
+`declared`, `reading`, `noting`, `breaking`, `writing`, `changing`, `adding`, `holding`, `runs`, `running`, `acting`, `building`, `scheduling`,
+`archiving`, `run_archive`, `looping`, `sweeping`, `glancing`, `claiming`, `explaining`, `listing`, `admitting`, and here what workers ask.
+A database adds its connection, its form of times and lists, and the two verbs that every job passes (`insert`, `exchange`), each written for
+its own speed.
 """
 
 from collections.abc import Collection, Sequence

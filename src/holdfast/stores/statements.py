@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,6 +15,10 @@ from holdfast.stores.contract import News, Taker
 
 RowDict = Mapping[str, Any]
 BATCH = 1000
+MOST_TEXT = (
+    10_000_000  # characters of payloads, results or tracebacks in one statement: no database takes a text of a billion
+)
+T = TypeVar("T")
 FIRST_OPTION = 4  # the options of a NewJob stand behind its queue, type, payload and key
 ALIKE = (
     "queue",
@@ -104,6 +108,16 @@ class Statements(ABC):
         """Several questions, one after the other."""
         return [self.rows(name, params) for name, params in asked]
 
+    def rows_and_now(
+        self, asked: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> tuple[list[list[dict[str, Any]]], datetime]:
+        """The same, and the time after the last of them."""
+        return self.rows_of(asked), self.now()
+
+    def run_all(self, statements: Sequence[tuple[str, Mapping[str, Any], str]]) -> list[int]:
+        """Several statements with their parameters and queues, one after the other; how many rows each changed."""
+        return [self.run(name, params, queue) for name, params, queue in statements]
+
     def run_many(self, name: str, params: Sequence[Mapping[str, Any]], queue: str = "") -> None:
         for each in params:
             self.run(name, each, queue)
@@ -127,6 +141,10 @@ class Statements(ABC):
     @abstractmethod
     def words(self, values: Sequence[str]) -> Any:
         """A list of words as a parameter."""
+
+    @abstractmethod
+    def columns(self, values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+        """The values of many rows, by column, as parameters of one statement."""
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
@@ -170,6 +188,18 @@ class Statements(ABC):
     def tidy(self, thorough: bool = True) -> str | None:
         """What the database needs from time to time (`thorough`), or just a look; a sentence if something is wrong."""
         return None
+
+
+def lots(entries: Sequence[T], length: Callable[[T], int]) -> Iterator[Sequence[T]]:
+    """As many at a time as one statement takes."""
+    begin = size = 0
+    for index, entry in enumerate(entries):
+        more = length(entry)
+        if size + more > MOST_TEXT and index > begin:
+            yield entries[begin:index]
+            begin, size = index, 0
+        size += more
+    yield entries[begin:]
 
 
 def error_of(text: str) -> JobError | None:

@@ -129,8 +129,7 @@ class Sweeping(Looping):
             wishes = [row for row in wishes if row["job"] not in busy]
             reports = [Report(row["job"], Aborted(row["actor"]), attempt=row["attempt"]) for row in wishes]
             changes = self.apply(reports)
-            for row in wishes:
-                self.run("drop_abort", {"job": row["job"]})
+            self.run("drop_aborts", {"ids": self.pack([row["job"] for row in wishes])})
             self._free_slots([change.row for change in changes if change is not None])
             return sum(change is not None for change in changes)
 
@@ -149,7 +148,7 @@ class Sweeping(Looping):
             params = {"now": self.time(now), "limit": BATCH}
             hints = ("drop_shut", "drop_shut_parked", "drop_shut_aside")
             ids = [row["id"] for name in hints for row in self.rows(name, params)]
-            reports = []
+            reports, again = [], []
             for row in self._lock(ids).values() if ids else ():
                 if row is None or row.state is State.FINAL or row.situation not in (None, Situation.LOOSE):
                     continue  # the hint was wrong, and is gone
@@ -158,7 +157,8 @@ class Sweeping(Looping):
                 elif row.time_windows:
                     reports.append(Report(row.id, Moved()))
                 else:
-                    self._place(row, row.scheduled_run_time, row.expires_time, now)
+                    again.append((row, row.scheduled_run_time, row.expires_time))
+            self.place(again, now)
             return len(self.apply(reports))
 
     def park(self, handled: Sequence[str]) -> int:
@@ -231,7 +231,7 @@ class Sweeping(Looping):
         if row is None or (row.state, row.attempt, row.situation) != (seen.state, seen.attempt, seen.situation):
             return 0
         if self._is_undecided(row, types.get(row.job_type)):
-            self.run("add_undecided", {"job_type": row.job_type, "id": row.id})
+            self.run("add_undecided", self.columns({"types": [row.job_type], "ids": [row.id]}))
             self.announce([row.queue])
         else:
             self.place_again(row, now)
@@ -246,8 +246,8 @@ class Sweeping(Looping):
         row = self._lock([seen.id]).get(seen.id)
         if row is None or row.situation is not Situation.WAITING:
             return 0
-        self.run("drop_wait", {"job": row.id})
-        self._lease_wait(row, row.deadline_time)
+        lease = self.lease_waits([(row, row.deadline_time, 0)])
+        self.run_all([("drop_waits", {"ids": self.pack([row.id])}, ""), lease])
         return 1
 
     def _lose_unleased(self, unleased: Sequence[Row]) -> int:

@@ -3,7 +3,8 @@
 import traceback as tracebacks
 from asyncio import CancelledError
 from collections.abc import Collection
-from types import TracebackType
+from functools import lru_cache
+from types import CodeType, TracebackType
 from typing import Any
 
 from msgspec import UNSET
@@ -20,6 +21,8 @@ from holdfast.stores.contract import Claimed, Done, Report
 from holdfast.workflows.task import Published
 
 LONGEST_TRACEBACK = 20_000  # characters
+MOST_REMEMBERED = 50  # frames of one
+HEADING = "Traceback (most recent call last):\n"
 
 
 class Overdue(CancelledError):
@@ -75,11 +78,44 @@ def _raised(call: Claimed, error: BaseException, seconds: float) -> Report:
         return _report(call, Lost())
     if isinstance(error, Snooze):
         return _report(call, Snoozed(error.delay, seconds))
-    lines = "".join(tracebacks.format_exception(type(error), error, _beyond_us(error)))
-    text = storable(without(lines, call.hidden)[-LONGEST_TRACEBACK:])
+    text = storable(without(traceback_of(error), call.hidden)[-LONGEST_TRACEBACK:])
     told = JobError(type(error).__qualname__, message_of(error, call.hidden), _kind(error))
     at, delay = (error.at, error.delay) if isinstance(error, Retry) else (None, None)
     return _report(call, Raised(told, text, seconds, at, delay))
+
+
+def traceback_of(error: BaseException) -> str:
+    """As Python tells it, from the handler on.
+
+    What fails often fails at the same place, and to put its lines together takes longer than all else that an error
+    costs a worker: they are remembered.
+    """
+    found = _beyond_us(error)
+    codes: list[CodeType] = []
+    places: list[int] = []
+    each = found
+    while each is not None:
+        codes.append(each.tb_frame.f_code)
+        places += (id(codes[-1]), each.tb_lasti)
+        each = each.tb_next
+    if not 0 < len(codes) <= MOST_REMEMBERED or _tells_more(error):
+        return "".join(tracebacks.format_exception(type(error), error, found))
+    known = _lines_at(tuple(places))
+    if not known:
+        known[:] = "".join(tracebacks.format_tb(found)), codes
+    return "".join((HEADING, known[0], *tracebacks.format_exception_only(type(error), error)))
+
+
+@lru_cache(maxsize=256)
+def _lines_at(places: tuple[int, ...]) -> list[Any]:
+    """To be filled by whoever comes first, with the code as well: while that is there no other has its address."""
+    return []
+
+
+def _tells_more(error: BaseException) -> bool:
+    """Of another error, or of names that it may have meant."""
+    meant = isinstance(error, NameError | AttributeError | ImportError | SyntaxError | BaseExceptionGroup)
+    return meant or error.__cause__ is not None or (error.__context__ is not None and not error.__suppress_context__)
 
 
 def _beyond_us(error: BaseException) -> TracebackType | None:

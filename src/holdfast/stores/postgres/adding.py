@@ -295,7 +295,7 @@ class PostgresAdding(PostgresInstance):
         store = type(self)(self.conninfo, self.instance, self.clock, self.patience)
         store._queues, store._filled, store.source = self._queues, self._filled, self.source
         lent: Any = Lent(connection)
-        store.connection._database = lent
+        store.connection._database, store.connection.lent = lent, True
         store.connection.depth = 1
         return store
 

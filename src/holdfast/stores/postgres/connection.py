@@ -75,6 +75,7 @@ class Connection:
         self.depth = 0
         self.ended = False  # the transaction was committed by what was sent last
         self.generation = 0  # how often it has connected
+        self.lent = False  # by a caller, who may have it in any state
         self.pooled = False  # the session is ours for a transaction only
         self.only_once: str | None = None  # what is told where it would have to connect again, and must not
         self._database: psycopg.Connection[TupleRow] | None = None

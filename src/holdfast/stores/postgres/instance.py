@@ -21,7 +21,7 @@ from holdfast.stores.contract import News, QueueDeclared, Watch
 from holdfast.stores.migrate import Migrations, check_moves, moved, refuse_arriving
 from holdfast.stores.postgres.connection import GIVEN_UP, LOST, Connection, check_conninfo, one_line, passing, sentence
 from holdfast.stores.postgres.floors import Floors, Pin
-from holdfast.stores.postgres.literals import literal
+from holdfast.stores.postgres.literals import column_literal, literal
 from holdfast.stores.postgres.watch import ChannelWatch
 from holdfast.stores.sql import SqlStore
 
@@ -215,6 +215,10 @@ class PostgresInstance(SqlStore):
 
     def words(self, values: Sequence[str]) -> list[str]:
         return list(values)
+
+    def columns(self, values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+        """Here as a list for each column; none where there are no values."""
+        return {name: column_literal(column) for name, column in values.items()}
 
     # Statements and transactions
 

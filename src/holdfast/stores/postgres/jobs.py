@@ -15,7 +15,7 @@ from holdfast.errors import Unavailable
 from holdfast.stores.adding import Unstored
 from holdfast.stores.breaking import sooner
 from holdfast.stores.claiming import Look
-from holdfast.stores.contract import Claimed, Done, NewJob, Turn, TurnAnswer, Want
+from holdfast.stores.contract import Claimed, Done, NewJob, Report, Turn, TurnAnswer, Want
 from holdfast.stores.postgres.adding import PostgresAdding
 from holdfast.stores.postgres.floors import Line, Place
 from holdfast.stores.postgres.literals import literal, types_literal, words_literal
@@ -69,7 +69,35 @@ class PostgresStore(PostgresAdding):
 
     def rows_of(self, asked: Sequence[tuple[str, Mapping[str, Any]]]) -> list[list[dict[str, Any]]]:
         """In one round trip."""
+        if self.connection.lent:
+            return super().rows_of(asked)
         return self._asked([(name, params, "") for name, params in asked])
+
+    def rows_and_now(
+        self, asked: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> tuple[list[list[dict[str, Any]]], datetime]:
+        self._refuse_ahead()
+        if self.clock.movable or self._now is not None:
+            return self.rows_of(asked), self.now()
+        *found, told = self.rows_of([*asked, ("now", {})])
+        self._now = told[0]["now"].astimezone(UTC)
+        return found, self._now
+
+    def locking(self, reports: Sequence[Report], ids: Any) -> tuple[str, Mapping[str, Any]]:
+        """In the tables of their queues, if each report names its own: there may be hundreds of others."""
+        queues = {report.queue for report in reports}
+        if "" in queues:
+            return super().locking(reports, ids)
+        return "lock_jobs_of", {"ids": ids, "queues": self.words(sorted(queues))}
+
+    def run_all(self, statements: Sequence[tuple[str, Mapping[str, Any], str]]) -> list[int]:
+        """In one round trip."""
+        self._refuse_ahead()
+        if not statements or self.connection.lent:
+            return super().run_all(statements)
+        with self._round_trip() as wire:
+            replies = [wire.send(self.text(name, queue), params) for name, params, queue in statements]
+        return [reply.count for reply in replies]
 
     def _asked(
         self, asked: Sequence[tuple[str, Mapping[str, Any], str]], along: Turn | None = None

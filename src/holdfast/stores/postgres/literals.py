@@ -1,6 +1,6 @@
 """Lists and rows as text: PostgreSQL reads that faster than psycopg would write them element by element."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +16,15 @@ def words_literal(values: Iterable[str | None]) -> str:
         "NULL" if value is None else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values
     )
     return "{" + ",".join(quoted) + "}"
+
+
+def column_literal(values: Sequence[Any]) -> str | None:
+    """A PostgreSQL array of numbers, moments or text, as text; None if there are none among the values."""
+    if values.count(None) == len(values):
+        return None
+    if isinstance(next(value for value in values if value is not None), str):
+        return words_literal(values)
+    return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
 
 
 @lru_cache(maxsize=16)

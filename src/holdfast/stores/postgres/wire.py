@@ -40,6 +40,11 @@ class Reply:
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
 
+    @property
+    def count(self) -> int:
+        """How many rows it changed."""
+        return self.result.command_tuples or 0
+
     def fetchall(self) -> list[tuple[Any, ...]]:
         self._loader.set_pgresult(self.result)
         return self._loader.load_rows(0, self.result.ntuples, tuple)

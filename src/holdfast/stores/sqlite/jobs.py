@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import lru_cache
 from itertools import groupby
-from operator import attrgetter
 from typing import Any, TypeVar
 
 import apsw
@@ -33,7 +32,7 @@ from holdfast.stores.sql import SqlStore
 from holdfast.stores.sqlite.connection import Connection, explained
 from holdfast.stores.sqlite.lent import Lent
 from holdfast.stores.sqlite.watch import FileWatch, MemoryWatch
-from holdfast.stores.statements import ALIKE, FIRST_OPTION, RowDict, decode_any, encode_json
+from holdfast.stores.statements import ALIKE, FIRST_OPTION, RowDict, decode_any, encode_json, lots
 
 T = TypeVar("T")
 STATEMENTS = queryfile.load("holdfast.stores.sqlite")
@@ -49,7 +48,6 @@ LAW = (
 ids_of = msgspec.json.Decoder(list[int]).decode
 FEW = 10  # jobs that are taken out of the line by name
 TOGETHER = 20  # jobs that are alike: from then on one statement stores them sooner than one each
-MOST_TEXT = 10_000_000  # characters of payloads or results in one statement: SQLite takes no text of a billion bytes
 RUN_OF_STARTABLE = 9  # its place in a row of `startable`
 
 
@@ -192,6 +190,10 @@ class SqliteStore(SqlStore):
 
     def words(self, values: Sequence[str]) -> str:
         return encode_json(values).decode()
+
+    def columns(self, values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+        """Here as one list of rows, whose values stand in the order of the columns."""
+        return {"rows": encode_json(list(zip(*values.values(), strict=True))).decode()}
 
     # Statements and transactions
 
@@ -487,7 +489,7 @@ class SqliteStore(SqlStore):
         params = {name: getattr(jobs[0], name) for name in ALIKE}
         keyed = jobs[0].job_key is not None
         params |= {"major": major, "minor": minor, "now": microseconds(now), "keyed": keyed}
-        for lot in lots(jobs, attrgetter("payload")):
+        for lot in lots(jobs, lambda new: len(new.payload)):
             entries = [(new.job_key, new.payload) if keyed else new.payload for new in lot]
             params |= {"first": first, "jobs": encode_json(entries).decode(), "begun": begun}
             self.run("add_alike", params, jobs[0].queue)
@@ -659,7 +661,7 @@ class SqliteStore(SqlStore):
         for item in done:
             by_queue.setdefault(item.call.queue, []).append(item)
         for queue, items in (
-            (queue, lot) for queue, all_ in by_queue.items() for lot in lots(all_, attrgetter("result"))
+            (queue, lot) for queue, all_ in by_queue.items() for lot in lots(all_, lambda item: len(item.result or ""))
         ):
             ends = [(item.call.id, item.call.attempt, item.seconds, item.result) for item in items]
             if len(ends) == 1:
@@ -824,18 +826,6 @@ def running_loop() -> Any:
     """The event loop that this thread is in; whoever has not loaded asyncio has none."""
     asyncio = sys.modules.get("asyncio")
     return asyncio._get_running_loop() if asyncio is not None else None
-
-
-def lots(entries: Sequence[T], text: Callable[[T], str | None]) -> Iterator[Sequence[T]]:
-    """As many at a time as one statement takes."""
-    begin = size = 0
-    for index, entry in enumerate(entries):
-        length = len(text(entry) or "")
-        if size + length > MOST_TEXT and index > begin:
-            yield entries[begin:index]
-            begin, size = index, 0
-        size += length
-    yield entries[begin:]
 
 
 @lru_cache(maxsize=16)

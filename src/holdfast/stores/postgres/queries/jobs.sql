@@ -154,10 +154,16 @@ select pg_notify(:channel, :queue);
 
 -- name: place_ready
 insert into {ready} (queue, major, minor, id, job_type, throttle_factor, closes_time, ready_time)
-values (:queue, :major, :minor, :id, :job_type, :throttle_factor, :closes_time, :now) on conflict do nothing;
+select p.queue, p.major, p.minor, p.id, p.job_type, p.factor, p.closes_time, :now::timestamptz
+from unnest(:queues::text[], :majors::float8[], :minors::float8[], :ids::bigint[], :types::text[], :factors::float8[], :closes_times::timestamptz[])
+  p (queue, major, minor, id, job_type, factor, closes_time)
+on conflict do nothing;
 
 -- name: place_waiting
-insert into {waiting} (wake_time, id, queue, closes_time) values (:wake_time, :id, :queue, :closes_time) on conflict do nothing;
+insert into {waiting} (wake_time, id, queue, closes_time)
+select p.wake_time, p.id, p.queue, p.closes_time
+from unnest(:wake_times::timestamptz[], :ids::bigint[], :queues::text[], :closes_times::timestamptz[]) p (wake_time, id, queue, closes_time)
+on conflict do nothing;
 
 -- name: replace_job
 -- `on_duplicate="replace"`: only while nobody has begun (Q5).
@@ -190,7 +196,15 @@ select * from {job} where id = any(:ids::bigint[]) order by id;
 
 -- name: lock_jobs
 -- In the order of ids, as everybody locks them.
-select * from {job} where id = any(:ids::bigint[]) order by id for update;
+select id, queue, job_type, job_key, state, situation, attempt, failures, losses, crashes, retries, timeout, priority, throttle_factor, time_windows,
+  scheduled_run_time, expires_time, start_time, worker, timeout_named, retries_named, deadline_time, answer, run, update_time
+from {job} where id = any(:ids::bigint[]) order by id for update;
+
+-- name: lock_jobs_of
+-- The same for jobs of these queues: other tables are not looked into. Differs from SQLite, which would look into them all the same.
+select id, queue, job_type, job_key, state, situation, attempt, failures, losses, crashes, retries, timeout, priority, throttle_factor, time_windows,
+  scheduled_run_time, expires_time, start_time, worker, timeout_named, retries_named, deadline_time, answer, run, update_time
+from {job} where id = any(:ids::bigint[]) and queue = any(:queues::text[]) order by id for update;
 
 -- name: lock_free_jobs
 -- Without those that somebody else has locked.

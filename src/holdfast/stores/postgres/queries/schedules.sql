@@ -8,11 +8,11 @@ select extract(epoch from min(wake_time) - coalesce(:now::timestamptz, statement
 from {schedule} where wake_time is not null;
 
 -- name: due_schedules
-select name from {schedule} where wake_time <= :now order by wake_time, name limit :limit;
+select name, problem from {schedule} where wake_time <= :now order by wake_time, name limit :limit;
 
--- name: take_due_schedule
+-- name: take_due_schedules
 -- Differs from SQLite: what another worker is just firing is passed over.
-select * from {schedule} where name = :name and wake_time <= :now for update skip locked;
+select * from {schedule} where name = any(:names::text[]) and wake_time <= :now order by name for update skip locked;
 
 -- name: lock_schedule
 -- Differs from SQLite, where a write transaction has the whole database.
@@ -27,11 +27,12 @@ update {schedule} set declared_definition = :declared_definition, set_definition
   wake_time = :next_time, problem = null, update_time = :now
 where name = :name;
 
--- name: move_schedule
--- One firing for a time: only who moves it on from there may fire (W6).
-update {schedule} set next_time = :next_time, wake_time = :next_time, last_time = :last_time, last_job = :last_job, count = :count, problem = null,
+-- name: move_schedules
+-- One firing for a time: only who moves a schedule on from there may fire (W6). :names is sorted, as the ids of settle are.
+update {schedule} s set next_time = (:next_times::timestamptz[])[width_bucket(s.name, :names::text[])], wake_time = (:next_times::timestamptz[])[width_bucket(s.name, :names::text[])],
+  last_time = (:last_times::timestamptz[])[width_bucket(s.name, :names::text[])], last_job = (:last_jobs::bigint[])[width_bucket(s.name, :names::text[])], count = (:counts::bigint[])[width_bucket(s.name, :names::text[])], problem = null,
   update_time = :now
-where name = :name and next_time = :was;
+where s.name = any(:names::text[]) and s.next_time = (:moments::timestamptz[])[width_bucket(s.name, :names::text[])];
 
 -- name: count_schedule
 -- Fired by hand: its times stay as they are.
@@ -48,8 +49,10 @@ update {schedule} set wake_time = next_time where problem is not null;
 -- name: drop_schedule
 delete from {schedule} where name = :name;
 
--- name: add_firing
-insert into {firing} (schedule, count, time, fire_time, job, duplicate, actor) values (:schedule, :count, :time, :now, :job, :duplicate, :actor);
+-- name: add_firings
+insert into {firing} (schedule, count, time, fire_time, job, duplicate, actor)
+select f.schedule, f.count, f.time, :now::timestamptz, f.job, f.duplicate, :actor
+from unnest(:schedules::text[], :counts::bigint[], :times::timestamptz[], :jobs::bigint[], :duplicates::boolean[]) f (schedule, count, time, job, duplicate);
 
 -- name: firings
 -- Newest first.

@@ -75,24 +75,32 @@ select started.*, (select id from lease) from started
 union all select null, null, null, null, null, null, null, null, null, null, null, null, null where exists (select from blocked);
 
 -- name: move
--- The one guarded statement for everything that is not plain success.
-update {queue_table} set state = :state, situation = :situation, attempt = :to_attempt, outcome = :outcome, error = coalesce(:error::text, error),
-  result = coalesce(:result::text, result), payload = coalesce(:payload::text, payload), failures = :failures, losses = :losses, crashes = :crashes,
-  scheduled_run_time = coalesce(:scheduled_run_time::timestamptz, scheduled_run_time), worker = :worker,
-  deadline_time = :deadline_time, answer = case when :keep_answer then answer else :answer end,
-  end_time = :end_time, execution_time = coalesce(:seconds::float8, execution_time), total_time = total_time + coalesce(:seconds::float8, 0), update_time = :now
-where id = :id and state = :was and attempt = :attempt and situation is not distinct from :situation_was::text;
+-- The one guarded statement for everything that is not plain success: jobs that make the same move. Their values stand in lists in the order of
+-- :ids, which is sorted, and are found as in settle; a list that is missing has none.
+update {queue_table} j set state = :state, situation = :situation::text, attempt = j.attempt + :raised::int, outcome = :outcome,
+  error = coalesce((:errors::text[])[width_bucket(j.id, :ids::bigint[])], j.error), result = coalesce((:results::text[])[width_bucket(j.id, :ids::bigint[])], j.result),
+  payload = coalesce((:payloads::text[])[width_bucket(j.id, :ids::bigint[])], j.payload),
+  failures = (:failures::int[])[width_bucket(j.id, :ids::bigint[])], losses = (:losses::int[])[width_bucket(j.id, :ids::bigint[])], crashes = (:crashes::int[])[width_bucket(j.id, :ids::bigint[])],
+  scheduled_run_time = coalesce((:times::timestamptz[])[width_bucket(j.id, :ids::bigint[])], j.scheduled_run_time),
+  worker = case when :situation::text is distinct from 'loose' then j.worker end,  -- whose attempt waits is kept
+  deadline_time = (:deadlines::timestamptz[])[width_bucket(j.id, :ids::bigint[])],
+  answer = case when :keeps_answer::boolean then j.answer else (:answers::text[])[width_bucket(j.id, :ids::bigint[])] end,
+  end_time = case when :ends::boolean then :now::timestamptz end, execution_time = coalesce((:seconds::float8[])[width_bucket(j.id, :ids::bigint[])], j.execution_time),
+  total_time = j.total_time + coalesce((:seconds::float8[])[width_bucket(j.id, :ids::bigint[])], 0), update_time = :now
+where j.id = any(:ids::bigint[]) and (j.state, j.attempt, j.situation) is not distinct from (:was, (:attempts::int[])[width_bucket(j.id, :ids::bigint[])], :situation_was);
 
--- name: add_attempt
+-- name: add_attempts
 insert into {attempt} (job, attempt, start_time, end_time, outcome, state, error, traceback, seconds, worker)
-values (:job, :attempt, :start_time, :now, :outcome, :state, :error, :traceback, :seconds, :worker)
+select a.job, a.attempt, a.start_time, :now::timestamptz, a.outcome, a.state, a.error, a.traceback, a.seconds, a.worker
+from unnest(:jobs::bigint[], :attempts::int[], :start_times::timestamptz[], :outcomes::text[], :states::text[], :errors::text[], :tracebacks::text[],
+  :seconds::float8[], :workers::text[]) a (job, attempt, start_time, outcome, state, error, traceback, seconds, worker)
 on conflict do nothing;
 
 -- name: add_dead
-insert into {dead} (end_time, id, queue) values (:now, :id, :queue);
+insert into {dead} (end_time, id, queue) select :now::timestamptz, d.id, d.queue from unnest(:ids::bigint[], :queues::text[]) d (id, queue);
 
 -- name: add_undecided
-insert into {undecided} (job_type, id) values (:job_type, :id) on conflict do nothing;
+insert into {undecided} (job_type, id) select u.job_type, u.id from unnest(:types::text[], :ids::bigint[]) u (job_type, id) on conflict do nothing;
 
 -- name: undecided
 -- Errors that wait for a retry handler which this worker has, and those of types that have none any more.
@@ -128,8 +136,8 @@ select job, attempt, actor from {abort} where worker = :worker;
 -- name: aborts_among
 select job, attempt, actor from {abort} where job = any(:ids::bigint[]);
 
--- name: drop_abort
-delete from {abort} where job = :job;
+-- name: drop_aborts
+delete from {abort} where job = any(:ids::bigint[]);
 
 -- name: note_ended
 insert into {ended} (end_time, queue, ids) values (:now, :queue, :ids);
@@ -138,13 +146,14 @@ insert into {ended} (end_time, queue, ids) values (:now, :queue, :ids);
 -- Held by nobody until a deadline: a lost job under on_crash="timeout".
 insert into {lease} (queue, deadline_time, ids) values (:queue, :deadline, :ids);
 
--- name: lease_wait
--- Of a job that waits for an answer: it counts against the limit, and no worker has it.
+-- name: lease_waits
+-- Of jobs that wait for an answer: they count against the limit, and no worker has them.
 insert into {lease} (queue, factor, pool, deadline_time, job, ids)
-values (:queue, :factor, (select pool from {lease} where id = :lease), :deadline, :job, :ids);
+select w.queue, w.factor, (select pool from {lease} where id = w.lease), w.deadline, w.job, array[w.job]
+from unnest(:queues::text[], :factors::float8[], :leases::bigint[], :deadlines::timestamptz[], :jobs::bigint[]) w (queue, factor, lease, deadline, job);
 
--- name: drop_wait
-delete from {lease} where job = :job;
+-- name: drop_waits
+delete from {lease} where job = any(:ids::bigint[]);
 
 -- name: keep_answer
 -- It came before the job waits. The first one wins (R3).

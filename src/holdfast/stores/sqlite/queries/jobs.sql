@@ -98,10 +98,13 @@ insert into {waiting} (wake_time, id, queue, closes_time) values (?1, ?2, ?3, ?4
 
 -- name: place_ready
 insert into {ready} (queue, major, minor, id, job_type, throttle_factor, closes_time, ready_time)
-values (:queue, :major, :minor, :id, :job_type, :throttle_factor, :closes_time, :now) on conflict do nothing;
+select e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 4, e.value ->> 5, e.value ->> 6, :now from json_each(:rows) e where true
+on conflict do nothing;
 
 -- name: place_waiting
-insert into {waiting} (wake_time, id, queue, closes_time) values (:wake_time, :id, :queue, :closes_time) on conflict do nothing;
+insert into {waiting} (wake_time, id, queue, closes_time)
+select e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3 from json_each(:rows) e where true
+on conflict do nothing;
 
 -- name: replace_job
 -- `on_duplicate="replace"`: only while nobody has begun (Q5).
@@ -132,7 +135,9 @@ select * from {job} where id in (select value from json_each(:ids)) order by id;
 
 -- name: lock_jobs
 -- Differs from PostgreSQL: a write transaction has the whole database, so there is nothing to lock.
-select * from {job} where id in (select value from json_each(:ids)) order by id;
+select id, queue, job_type, job_key, state, situation, attempt, failures, losses, crashes, retries, timeout, priority, throttle_factor, time_windows,
+  scheduled_run_time, expires_time, start_time, worker, timeout_named, retries_named, deadline_time, answer, run, update_time
+from {job} where id in (select value from json_each(:ids)) order by id;
 
 -- name: lock_free_jobs
 -- Who writes has locked all of them.

@@ -8,11 +8,11 @@ select (min(wake_time) - :now) / 1e6 as wake_in
 from {schedule} where wake_time is not null;
 
 -- name: due_schedules
-select name from {schedule} where wake_time <= :now order by wake_time, name limit :limit;
+select name, problem from {schedule} where wake_time <= :now order by wake_time, name limit :limit;
 
--- name: take_due_schedule
+-- name: take_due_schedules
 -- Differs from PostgreSQL: a write transaction has the whole database, so nobody else is firing.
-select * from {schedule} where name = :name and wake_time <= :now;
+select * from {schedule} where name in (select value from json_each(:names)) and wake_time <= :now order by name;
 
 -- name: lock_schedule
 -- Differs from PostgreSQL: nothing has to be locked row by row.
@@ -27,11 +27,12 @@ update {schedule} set declared_definition = :declared_definition, set_definition
   wake_time = :next_time, problem = null, update_time = :now
 where name = :name;
 
--- name: move_schedule
--- One firing for a time: only who moves it on from there may fire (W6).
-update {schedule} set next_time = :next_time, wake_time = :next_time, last_time = :last_time, last_job = :last_job, count = :count, problem = null,
-  update_time = :now
-where name = :name and next_time = :was;
+-- name: move_schedules
+-- One firing for a time: only who moves a schedule on from there may fire (W6). Of each there are name, next time, last time, last job, count, and
+-- the time it is moved on from.
+update {schedule} as s set next_time = e.value ->> 1, wake_time = e.value ->> 1, last_time = e.value ->> 2, last_job = e.value ->> 3,
+  count = e.value ->> 4, problem = null, update_time = :now
+from json_each(:rows) e where s.name = e.value ->> 0 and s.next_time = e.value ->> 5;
 
 -- name: count_schedule
 -- Fired by hand: its times stay as they are.
@@ -48,8 +49,9 @@ update {schedule} set wake_time = next_time where problem is not null;
 -- name: drop_schedule
 delete from {schedule} where name = :name;
 
--- name: add_firing
-insert into {firing} (schedule, count, time, fire_time, job, duplicate, actor) values (:schedule, :count, :time, :now, :job, :duplicate, :actor);
+-- name: add_firings
+insert into {firing} (schedule, count, time, fire_time, job, duplicate, actor)
+select e.value ->> 0, e.value ->> 1, e.value ->> 2, :now, e.value ->> 3, e.value ->> 4, :actor from json_each(:rows) e;
 
 -- name: firings
 -- Newest first.

@@ -83,24 +83,28 @@ where id between ?3 and ?4 and state = 'initial';
 insert into {lease} (queue, worker, pump, factor, deadline_time, ids) values (?1, ?2, ?3, ?4, ?5, ?6) returning id;
 
 -- name: move
--- The one guarded statement for everything that is not plain success.
-update {queue_table} set state = :state, situation = :situation, attempt = :to_attempt, outcome = :outcome, error = coalesce(:error, error),
-  result = coalesce(:result, result), payload = coalesce(:payload, payload), failures = :failures, losses = :losses, crashes = :crashes,
-  scheduled_run_time = coalesce(:scheduled_run_time, scheduled_run_time), worker = :worker,
-  deadline_time = :deadline_time, answer = case when :keep_answer then answer else :answer end,
-  end_time = :end_time, execution_time = coalesce(:seconds, execution_time), total_time = total_time + coalesce(:seconds, 0), update_time = :now
-where id = :id and state = :was and attempt = :attempt and situation is :situation_was;
+-- The one guarded statement for everything that is not plain success: jobs that make the same move. Of each there are id, attempt, error, result,
+-- payload, failures, losses, crashes, the time it is wanted, deadline, answer, seconds.
+update {queue_table} as j set state = :state, situation = :situation, attempt = j.attempt + :raised, outcome = :outcome,
+  error = coalesce(e.value ->> 2, j.error), result = coalesce(e.value ->> 3, j.result), payload = coalesce(e.value ->> 4, j.payload),
+  failures = e.value ->> 5, losses = e.value ->> 6, crashes = e.value ->> 7, scheduled_run_time = coalesce(e.value ->> 8, j.scheduled_run_time),
+  worker = case when :situation is not 'loose' then j.worker end, -- whose attempt waits is kept
+  deadline_time = e.value ->> 9, answer = case when :keeps_answer then j.answer else e.value ->> 10 end,
+  end_time = case when :ends then :now end, execution_time = coalesce(e.value ->> 11, j.execution_time),
+  total_time = j.total_time + coalesce(e.value ->> 11, 0), update_time = :now
+from json_each(:rows) e where j.id = e.value ->> 0 and j.state = :was and j.attempt = e.value ->> 1 and j.situation is :situation_was;
 
--- name: add_attempt
+-- name: add_attempts
 insert into {attempt} (job, attempt, start_time, end_time, outcome, state, error, traceback, seconds, worker)
-values (:job, :attempt, :start_time, :now, :outcome, :state, :error, :traceback, :seconds, :worker)
+select e.value ->> 0, e.value ->> 1, e.value ->> 2, :now, e.value ->> 3, e.value ->> 4, e.value ->> 5, e.value ->> 6, e.value ->> 7, e.value ->> 8
+from json_each(:rows) e where true
 on conflict do nothing;
 
 -- name: add_dead
-insert into {dead} (end_time, id, queue) values (:now, :id, :queue);
+insert into {dead} (end_time, id, queue) select :now, e.value ->> 0, e.value ->> 1 from json_each(:rows) e;
 
 -- name: add_undecided
-insert into {undecided} (job_type, id) values (:job_type, :id) on conflict do nothing;
+insert into {undecided} (job_type, id) select e.value ->> 0, e.value ->> 1 from json_each(:rows) e where true on conflict do nothing;
 
 -- name: undecided
 -- Errors that wait for a retry handler which this worker has, and those of types that have none any more.
@@ -133,8 +137,8 @@ select job, attempt, actor from {abort} where worker = :worker;
 -- name: aborts_among
 select job, attempt, actor from {abort} where job in (select value from json_each(:ids));
 
--- name: drop_abort
-delete from {abort} where job = :job;
+-- name: drop_aborts
+delete from {abort} where job in (select value from json_each(:ids));
 
 -- name: note_ended
 insert into {ended} (end_time, queue, ids) values (:now, :queue, :ids);
@@ -143,13 +147,14 @@ insert into {ended} (end_time, queue, ids) values (:now, :queue, :ids);
 -- Held by nobody until a deadline: a lost job under on_crash="timeout".
 insert into {lease} (queue, deadline_time, ids) values (:queue, :deadline, :ids);
 
--- name: lease_wait
--- Of a job that waits for an answer: it counts against the limit, and no worker has it.
+-- name: lease_waits
+-- Of jobs that wait for an answer: they count against the limit, and no worker has them.
 insert into {lease} (queue, factor, pool, deadline_time, job, ids)
-values (:queue, :factor, (select pool from {lease} where id = :lease), :deadline, :job, :ids);
+select e.value ->> 0, e.value ->> 1, (select pool from {lease} where id = e.value ->> 2), e.value ->> 3, e.value ->> 4, json_array(e.value ->> 4)
+from json_each(:rows) e;
 
--- name: drop_wait
-delete from {lease} where job = :job;
+-- name: drop_waits
+delete from {lease} where job in (select value from json_each(:ids));
 
 -- name: keep_answer
 -- It came before the job waits. The first one wins (R3).
