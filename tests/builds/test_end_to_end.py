@@ -23,7 +23,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """For all tests here: a test that kills one of its processes starts another in its place."""
     root = tmp_path_factory.mktemp("site")
     on_sqlite = request.param == "sqlite"
-    url = f"sqlite:///{root}/jobs.db" if on_sqlite else request.getfixturevalue("postgres_url")
+    url = f"sqlite:///{root}/jobs.db" if on_sqlite else request.getfixturevalue("prepared").new()
     with installation(root, url, "site", Repository(root / "repository")) as made:
         yield made
 
