@@ -1,6 +1,5 @@
 """A database for each test, with an instance that an app has set up, and the command line called in this process."""
 
-import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,9 +11,8 @@ from holdfast.cli import main
 from holdfast.clock import Clock
 from holdfast.stores.open import open_store
 from tests.cli.terminal import Answer
-from tests.postgres_server import Server
+from tests.prepared import Prepared
 
-numbers = itertools.count()
 Call = Callable[..., Answer]
 
 
@@ -24,10 +22,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/jobs.db"
         return
-    server: Server = request.getfixturevalue("postgres")
-    name = f"cli_{os.getpid()}_{next(numbers)}"
-    yield server.create(name)
-    server.drop(name)
+    prepared: Prepared = request.getfixturevalue("prepared")
+    made = prepared.copy_of(with_shop) if "shop" in request.fixturenames else prepared.new()
+    yield made
+    prepared.drop(made)
 
 
 @pytest.fixture
@@ -41,6 +39,10 @@ def shop(url: str) -> Iterator[App]:
     """Instance `shop` of the database, with jobs of three kinds that can be run."""
     with make_shop(url) as app:
         yield app
+
+
+def with_shop(url: str) -> None:
+    make_shop(url).close()
 
 
 def make_shop(url: str, name: str = "shop") -> App:

@@ -10,9 +10,15 @@ from litestar.testing import TestClient
 from holdfast import WAIT, App, Failed
 from holdfast.web import auth, secret
 from holdfast.web.app import create
+from tests.conftest import Preparation, with_queues
 
 ADDRESS = "http://localhost:8765"
 Client = TestClient[Any]
+
+
+@pytest.fixture(scope="session")
+def preparation() -> Preparation:
+    return with_queues("mail", "slow", "workflows")
 
 
 @pytest.fixture
