@@ -1,19 +1,15 @@
 """A database for each test, with an instance that an app has set up, and the command line called in this process."""
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from holdfast import App, Failed
-from holdfast.cli import main
 from holdfast.clock import Clock
 from holdfast.stores.open import open_store
-from tests.cli.terminal import Answer
+from tests.cli.terminal import Call, called_here
 from tests.prepared import Prepared
-
-Call = Callable[..., Answer]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -67,20 +63,7 @@ def make_shop(url: str, name: str = "shop") -> App:
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
-    """`holdfast …` in a folder without settings."""
-    for name in (*filter(lambda name: name.startswith("HOLDFAST_"), os.environ), "FORCE_COLOR", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> Answer:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        said = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return Answer(ended.value.code, said.out, said.err)
-
-    return call
+    return called_here(monkeypatch, tmp_path, capsys)
 
 
 def instances(url: str) -> list[str]:

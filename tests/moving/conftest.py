@@ -15,7 +15,6 @@ from tests.moving.shop import make_shop
 from tests.prepared import Prepared
 from tests.raw_sql import RawSql
 
-
 SHOP = with_queues("mail", "calls", "quota", "routines", "workflows")
 
 

@@ -7,7 +7,6 @@ import pytest
 from tests.conftest import Preparation, with_queues
 from tests.invariants import check_invariants
 
-
 MAIL = with_queues("mail")
 
 
