@@ -10,6 +10,8 @@ import itertools
 import os
 import string
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from tests.raw_sql import RawSql
 pytest_plugins = ["tests.faults.report"]
 GUARD = pytest.StashKey[Guard]()
 FOLDER = "holdfast_postgres"
+HERE = Path(__file__).parent
 INSTANCE = "tests"
 Preparation = Callable[[str], None]
 names = ("t" + "".join(letters) for letters in itertools.product(string.ascii_lowercase, repeat=4))
@@ -46,6 +49,21 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     """pytest-xdist: tell each worker process where the run's PostgreSQL is."""
     node.workerinput[FOLDER] = str(node.config.stash[GUARD].folder)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Each worker process begins to import at another place: what one has compiled, the others need not compile again."""
+    told = getattr(session.config, "workerinput", None)
+    if told is None or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    files = sorted(
+        path for path in HERE.rglob("test_*.py") if path.relative_to(HERE).parts[0] not in ("browser", "faults")
+    )
+    begin = len(files) * int(told["workerid"].removeprefix("gw")) // told["workercount"]
+    for path in files[begin:] + files[:begin]:
+        with suppress(Exception, pytest.skip.Exception):  # it is told when the file is collected
+            import_module(".".join(path.relative_to(HERE.parent).with_suffix("").parts))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
