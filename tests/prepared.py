@@ -41,7 +41,7 @@ class Prepared:
         self._run(f'drop database if exists "{_name(url)}" with (force)')
 
     def _run(self, statement: str) -> None:
-        if self._connection is None:
+        if self._connection is None or self._connection.closed:
             self._connection = psycopg.connect(self._server.url(), autocommit=True)
         self._connection.execute(statement.encode())
 
