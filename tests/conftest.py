@@ -1,8 +1,8 @@
 """What every test of the stores stands on: both databases, a clock that is moved by hand, and Apps that are closed again.
 
-- `url` runs a test once on SQLite (a file of its own) and once on PostgreSQL (a database per test process).
+- `url` runs a test once on SQLite and once on PostgreSQL; the file or database is its own.
 - Their files are kept in memory where there is room for them; of tests that pass nothing is left.
-- `instance` is a name that no other test uses, which is cheaper than a database for each test.
+- On PostgreSQL `instance` is set up already, with what the folder's `preparation` has declared in it.
 """
 
 import gc
@@ -10,6 +10,8 @@ import itertools
 import os
 import string
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,15 @@ from holdfast.testing import Rehearsal
 from tests import in_memory
 from tests.postgres_on_demand import Guard, server_in
 from tests.postgres_server import Server
+from tests.prepared import Prepared
 from tests.raw_sql import RawSql
 
 pytest_plugins = ["tests.faults.report"]
 GUARD = pytest.StashKey[Guard]()
 FOLDER = "holdfast_postgres"
+HERE = Path(__file__).parent
+INSTANCE = "tests"
+Preparation = Callable[[str], None]
 names = ("t" + "".join(letters) for letters in itertools.product(string.ascii_lowercase, repeat=4))
 
 
@@ -45,6 +51,21 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput[FOLDER] = str(node.config.stash[GUARD].folder)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Each worker process begins to import at another place: what one has compiled, the others need not compile again."""
+    told = getattr(session.config, "workerinput", None)
+    if told is None or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    files = sorted(
+        path for path in HERE.rglob("test_*.py") if path.relative_to(HERE).parts[0] not in ("browser", "faults")
+    )
+    begin = len(files) * int(told["workerid"].removeprefix("gw")) // told["workercount"]
+    for path in files[begin:] + files[:begin]:
+        with suppress(Exception, pytest.skip.Exception):  # it is told when the file is collected
+            import_module(".".join(path.relative_to(HERE.parent).with_suffix("").parts))
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     if GUARD in config.stash:
         config.stash[GUARD].close()
@@ -58,9 +79,35 @@ def postgres(pytestconfig: pytest.Config) -> Server:
 
 
 @pytest.fixture(scope="session")
-def postgres_url(postgres: Server) -> str:
-    """A database that only this test process uses."""
-    return postgres.create(f"tests_{os.getpid()}")
+def prepared(postgres: Server) -> Iterator[Prepared]:
+    made = Prepared(postgres)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def preparation() -> Preparation:
+    """What every test of a folder finds on PostgreSQL; it may be redefined there."""
+    return with_queues()
+
+
+def with_queues(*names: str) -> Preparation:
+    """An instance with these queues."""
+
+    def prepare(url: str) -> None:
+        store = open_store(url, INSTANCE, MovableClock())
+        store.set_up()
+        store.register([QueueDeclared(name, f"{INSTANCE}_{name}") for name in names], ())
+        store.close()
+
+    return prepare
+
+
+@pytest.fixture
+def postgres_url(prepared: Prepared, preparation: Preparation) -> Iterator[str]:
+    url = prepared.copy_of(preparation)
+    yield url
+    prepared.drop(url)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -74,7 +121,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def instance() -> str:
-    return next(names)
+    return INSTANCE
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ class Server:
     def create(self, database: str) -> str:
         """A new, empty database; its URL."""
         with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(f'create database "{database}"'.encode())
+            connection.execute(f'create database "{database}" strategy file_copy'.encode())
         return self.url(database)
 
     def drop(self, database: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import apsw
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 
 PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 SLOT = re.compile(r"\{(queue:)?(\w+)\}")
@@ -18,6 +19,8 @@ SLOT = re.compile(r"\{(queue:)?(\w+)\}")
 
 class RawSql:
     """One connection outside of any store. Autocommit, except inside `transaction()`."""
+
+    prepares = False  # what is asked again and again, of tables that stay as they are
 
     def __init__(self, url: str, instance: str) -> None:
         self.instance = instance
@@ -34,18 +37,15 @@ class RawSql:
         """Run a statement; its rows, if it has any."""
         text = self.filled(statement)
         if self.postgres:
-            text = PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
-            cursor = self.connection.execute(text, parameters, prepare=False)
-            if cursor.description is None:
-                return []
-            names = [column.name for column in cursor.description]
-            return [dict(zip(names, row, strict=True)) for row in cursor]
-        cursor = self.connection.cursor()
-        found, names = [], ()
-        for row in cursor.execute(text, parameters):
-            names = names or tuple(column[0] for column in cursor.get_description())
-            found.append(dict(zip(names, row, strict=True)))
-        return found
+            with self.connection.cursor(row_factory=dict_row) as cursor:
+                cursor.execute(text, parameters, prepare=self.prepares and text.startswith("select"))
+                return cursor.fetchall() if cursor.pgresult.nfields else []
+        cursor = self.connection.cursor().execute(text, parameters)
+        try:
+            names = [column[0] for column in cursor.get_description()]
+        except apsw.ExecutionCompleteError:  # they are told only while there are rows
+            return []
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     def value(self, statement: str, **parameters: Any) -> Any:
         """The only value of the only row."""
@@ -55,7 +55,8 @@ class RawSql:
     def filled(self, statement: str) -> str:
         """With the names of its tables."""
         if statement not in self._filled:
-            self._filled[statement] = SLOT.sub(self._table, statement)
+            text = SLOT.sub(self._table, statement)
+            self._filled[statement] = PARAMETER.sub(r"%(\1)s", text.replace("%", "%%")) if self.postgres else text
         return self._filled[statement]
 
     def _table(self, match: re.Match[str]) -> str:
@@ -91,7 +92,7 @@ class RawSql:
         try:
             yield
         finally:
-            self.connection.execute("rollback")
+            self.connection.execute("commit")  # after a rollback nothing is prepared any more
 
     def close(self) -> None:
         self.connection.close()

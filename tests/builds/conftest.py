@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 
 from holdfast import App
+from holdfast.projects import QUEUE, STATUS_QUEUE
 from tests.builds.making import Repository
 from tests.builds.yard import Yard
+from tests.conftest import Preparation, with_queues
+
+
+@pytest.fixture(scope="session")
+def preparation() -> Preparation:
+    return with_queues(QUEUE, STATUS_QUEUE)
 
 
 @pytest.fixture

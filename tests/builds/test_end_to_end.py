@@ -10,7 +10,8 @@ import pytest
 
 from tests.builds.making import Repository
 from tests.builds.site import Installation, Watcher, installation
-from tests.builds.yard import QUICK, until
+from tests.builds.yard import QUICK, SECRET, until
+from tests.cli.terminal import called_here
 
 ODD_NAMES = (
     *("nothing", "log", "completed", "..", "%2e%2e", "%252e%252e", "%00", "..%5ccompleted", "%2fetc%2fpasswd"),
@@ -23,7 +24,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """For all tests here: a test that kills one of its processes starts another in its place."""
     root = tmp_path_factory.mktemp("site")
     on_sqlite = request.param == "sqlite"
-    url = f"sqlite:///{root}/jobs.db" if on_sqlite else request.getfixturevalue("postgres_url")
+    url = f"sqlite:///{root}/jobs.db" if on_sqlite else request.getfixturevalue("prepared").new()
     with installation(root, url, "site", Repository(root / "repository")) as made:
         yield made
 
@@ -148,12 +149,17 @@ def test_a_pull_request_that_was_closed_ends_its_build_though_the_server_is_kill
     assert site.until_over(told["id"])["outcome"] == "aborted"
 
 
-def test_a_second_instance_does_not_start_on_the_folder_of_the_first(site: Installation, tmp_path: Path) -> None:
+def test_a_second_instance_does_not_start_on_the_folder_of_the_first(
+    site: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     settings = tmp_path / "holdfast.toml"
     text = (site.root / "holdfast.toml").read_text()
     text = text.replace(f'instance = "{site.instance}"', 'instance = "other"')
     settings.write_text(text.replace('folder = "builds"', f'folder = "{site.root}/builds"'))
-    for command in (("serve", "--port", "0"), ("worker",), ("dev", "--port", "0")):
-        refused = site.start(*command, "--config", str(settings))
-        assert refused.wait(60) == 4, command
-        assert "holds the builds of another instance" in (site.root / f"{command[0]}.log").read_text()
+    cli, refusal = called_here(monkeypatch, tmp_path, capsys), "holds the builds of another instance"
+    monkeypatch.setenv("HOOK_SECRET", SECRET)
+    for command in (("serve", "--port", "0"), ("worker",)):
+        refused = cli(*command, "--config", settings)
+        assert (refused.code, refusal in refused.err) == (4, True), command
+    assert site.start("dev", "--port", "0", "--config", str(settings)).wait(60) == 4
+    assert refusal in (site.root / "dev.log").read_text()

@@ -1,21 +1,15 @@
 """A database for each test, with an instance that an app has set up, and the command line called in this process."""
 
-import itertools
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from holdfast import App, Failed
-from holdfast.cli import main
 from holdfast.clock import Clock
 from holdfast.stores.open import open_store
-from tests.cli.terminal import Answer
-from tests.postgres_server import Server
-
-numbers = itertools.count()
-Call = Callable[..., Answer]
+from tests.cli.terminal import Call, called_here
+from tests.prepared import Prepared
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -24,10 +18,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/jobs.db"
         return
-    server: Server = request.getfixturevalue("postgres")
-    name = f"cli_{os.getpid()}_{next(numbers)}"
-    yield server.create(name)
-    server.drop(name)
+    prepared: Prepared = request.getfixturevalue("prepared")
+    made = prepared.copy_of(with_shop) if "shop" in request.fixturenames else prepared.new()
+    yield made
+    prepared.drop(made)
 
 
 @pytest.fixture
@@ -41,6 +35,10 @@ def shop(url: str) -> Iterator[App]:
     """Instance `shop` of the database, with jobs of three kinds that can be run."""
     with make_shop(url) as app:
         yield app
+
+
+def with_shop(url: str) -> None:
+    make_shop(url).close()
 
 
 def make_shop(url: str, name: str = "shop") -> App:
@@ -65,20 +63,7 @@ def make_shop(url: str, name: str = "shop") -> App:
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
-    """`holdfast …` in a folder without settings."""
-    for name in (*filter(lambda name: name.startswith("HOLDFAST_"), os.environ), "FORCE_COLOR", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> Answer:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        said = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return Answer(ended.value.code, said.out, said.err)
-
-    return call
+    return called_here(monkeypatch, tmp_path, capsys)
 
 
 def instances(url: str) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from holdfast import App, errors
 from holdfast.cli import commands
 from holdfast.cli.output import visible
-from tests.cli.conftest import Call
+from tests.cli.conftest import Call, make_shop
 from tests.cli.terminal import environment, run
 
 FULL = "Error: The answer cannot be written: No space left on device.\n"
@@ -33,17 +33,13 @@ def test_without_a_command_the_help_is_shown(cli: Call) -> None:
     assert cli() == cli("--help")
 
 
-def test_every_command_has_help_and_the_options_that_all_have(cli: Call) -> None:
+def test_every_command_has_help_with_the_options_that_all_have_and_arguments_in_capitals(cli: Call) -> None:
     for path in every_command():
         answer = cli(*path, "--help")
         assert answer.code == 0, path
         for option in ("--json", "--url", "--instance", "--config", "--debug"):
             assert f"  {option} " in answer.out, (path, option)
-
-
-def test_arguments_are_in_capitals_and_in_one_pair_of_brackets(cli: Call) -> None:
-    for path in every_command():
-        usage = cli(*path, "--help").out.partition("\n\n")[0]
+        usage = answer.out.partition("\n\n")[0]
         assert "[[" not in usage, usage
         arguments = usage.partition("[OPTIONS]")[2]
         assert arguments == arguments.upper(), usage
@@ -262,13 +258,14 @@ def test_a_full_disk_is_one_line_also_where_no_command_answers(asked: str, unbuf
         'jobs enqueue mail send \'{"to": "x"}\'',
     ],
 )
-def test_a_full_disk_is_one_line(shop: App, url: str, asked: str, tmp_path: Path) -> None:
-    shop.job_types["send"].enqueue(to="x")
-    shop.run_until_idle()
-    if "archive" in asked:
-        shop.store.archive(older_than=0.0)
+def test_a_full_disk_is_one_line(sqlite_url: str, asked: str, tmp_path: Path) -> None:
+    with make_shop(sqlite_url) as shop:
+        shop.job_types["send"].enqueue(to="x")
+        shop.run_until_idle()
+        if "archive" in asked:
+            shop.store.archive(older_than=0.0)
     for unbuffered in ("", "1"):
-        assert asked_of(tmp_path, f"{asked} --url {url}", ">/dev/full", PYTHONUNBUFFERED=unbuffered) == (1, FULL)
+        assert asked_of(tmp_path, f"{asked} --url {sqlite_url}", ">/dev/full", PYTHONUNBUFFERED=unbuffered) == (1, FULL)
 
 
 def test_a_build_on_the_spot_whose_log_cannot_be_written_is_one_line(tmp_path: Path) -> None:

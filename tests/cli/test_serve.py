@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from holdfast import App
-from tests.cli.terminal import Program, eventually, run
+from tests.cli.terminal import Call, Program, eventually
 from tests.postgres_on_demand import SETTINGS, own_server
 
 MODULE = """
@@ -64,7 +64,7 @@ def address(program: Program) -> dict[str, Any]:
 
 
 def test_serve_listens_when_its_types_are_there_and_lets_a_browser_in_once(
-    url: str, tmp_path: Path, start: Start
+    url: str, tmp_path: Path, start: Start, cli: Call
 ) -> None:
     folder = write(tmp_path, url)
     program = start("serve", "shop:app", "--port", "0", "--json", PYTHONPATH=folder_path(folder))
@@ -78,7 +78,7 @@ def test_serve_listens_when_its_types_are_there_and_lets_a_browser_in_once(
         assert browser.get(said["login"]).status_code == 303
         assert browser.get("/api/v1/jobs").status_code == 200
     assert httpx.get(said["login"], timeout=30).status_code == 401
-    token = json.loads(run(tmp_path, "tokens", "create", "--scope", "read", "--json", "--url", url).out)["token"]
+    token = cli("tokens", "create", "--scope", "read", "--json", "--url", url).json["token"]
     assert httpx.get(
         f"{said['address']}/api/v1/jobs", headers={"Authorization": f"Bearer {token}"}, timeout=30
     ).json() == {"items": [], "cursor": None, "complete": True}
@@ -97,14 +97,14 @@ def test_serve_without_a_module_serves_the_instance(sqlite_url: str, start: Star
     assert program.ended().code == 0
 
 
-def test_other_machines_are_let_in_only_with_credentials(sqlite_url: str, tmp_path: Path, start: Start) -> None:
-    refused = run(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0", "--url", sqlite_url)
+def test_other_machines_are_let_in_only_with_credentials(sqlite_url: str, start: Start, cli: Call) -> None:
+    refused = cli("serve", "--host", "0.0.0.0", "--port", "0", "--url", sqlite_url)
     assert refused.code == 2
     assert "holdfast tokens create" in refused.err
-    made = run(tmp_path, "tokens", "create", "ci", "--days", "0", "--url", sqlite_url)
+    made = cli("tokens", "create", "ci", "--days", "0", "--url", sqlite_url)
     assert made.code == 0
-    assert run(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0", "--url", sqlite_url).code == 2
-    assert run(tmp_path, "tokens", "create", "people", "--url", sqlite_url).code == 0
+    assert cli("serve", "--host", "0.0.0.0", "--port", "0", "--url", sqlite_url).code == 2
+    assert cli("tokens", "create", "people", "--url", sqlite_url).code == 0
     program = start("serve", "--host", "0.0.0.0", "--port", "0", "--json", "--url", sqlite_url)
     host, _, port = address(program)["address"].removeprefix("http://").rpartition(":")
     called = {"Host": f"{host}:{port}"}  # by the name that it has printed
@@ -114,15 +114,15 @@ def test_other_machines_are_let_in_only_with_credentials(sqlite_url: str, tmp_pa
     )
 
 
-def test_a_port_that_is_taken_is_said_so(sqlite_url: str, tmp_path: Path, start: Start) -> None:
+def test_a_port_that_is_taken_is_said_so(sqlite_url: str, start: Start, cli: Call) -> None:
     port = address(start("serve", "--port", "0", "--json", "--url", sqlite_url))["address"].rpartition(":")[2]
-    answer = run(tmp_path, "serve", "--port", port, "--url", sqlite_url)
+    answer = cli("serve", "--port", port, "--url", sqlite_url)
     assert answer.code == 5
     assert "--port" in answer.err
 
 
 @pytest.mark.claim("C7")
-def test_at_a_standby_a_command_ends_and_serve_waits_until_it_is_promoted(tmp_path: Path, start: Start) -> None:
+def test_at_a_standby_a_command_ends_and_serve_waits_until_it_is_promoted(start: Start, cli: Call) -> None:
     primary, standby = own_server(*SETTINGS), own_server(*SETTINGS)
     primary.start()
     try:
@@ -130,7 +130,7 @@ def test_at_a_standby_a_command_ends_and_serve_waits_until_it_is_promoted(tmp_pa
             app.find()
         standby.follow(primary)
         url = standby.url("shop")
-        refused = run(tmp_path, "jobs", "list", "--url", url)
+        refused = cli("jobs", "list", "--url", url)
         assert refused.code == 5
         assert "standby. Point the URL at the primary." in refused.err
         program = start("serve", "--port", "0", "--json", "--url", url)

@@ -52,15 +52,15 @@ def test_the_example_is_played(cli: Call) -> None:
 def test_who_would_wait_long_is_told_so_early(cli: Call, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("EVERY", "EARLY", "LONG"):
         monkeypatch.setattr(progress, name, 0.0)
-    answer = cli("simulate", small, "--json")
+    answer = cli("simulate", small, "--hours", "1", "--json")
     assert answer.code == 0
     assert answer.err.startswith("As it goes this takes about ")
     assert len(answer.err.splitlines()) == 1, "where there is no terminal that is all"
     assert json.loads(answer.out)["described"]["jobs"]
-    both = cli("simulate", small, "--set", "queues.mail.limit=2").err.splitlines()
+    both = cli("simulate", small, "--hours", "1", "--set", "queues.mail.limit=2").err.splitlines()
     assert [line.partition(": As it goes")[0] for line in both] == ["As described", "With the change"]
     monkeypatch.setenv("FORCE_COLOR", "1")  # as a terminal
-    told = cli("simulate", small).err
+    told = cli("simulate", small, "--hours", "1").err
     assert re.search(r"\d+\.\d% of the time is over, [\d,]+ jobs so far, about .* left", told)
 
 

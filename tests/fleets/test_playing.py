@@ -325,7 +325,7 @@ def test_a_day_of_a_hundred_thousand_jobs_is_played_and_agrees_with_theory() -> 
 
 def test_how_far_it_is_is_told_also_where_few_jobs_come() -> None:
     told: list[tuple[float, int]] = []
-    workers = {"shaky": {"count": 5, "crashes_every": 5, "restart_after": 0}}
+    workers = {"shaky": {"count": 5, "crashes_every": 15, "restart_after": 0}}
     play(fleet({"job": {"arrivals": {"per_hour": 2}, "duration": 1}}, workers), lambda *far: told.append(far))
     assert len(told) > 10
     assert told == sorted(told)

@@ -10,9 +10,16 @@ from msgspec import Struct
 from holdfast import App
 from holdfast.clock import MovableClock
 from holdfast.stores.moving import Move, open_side
+from tests.conftest import with_queues
 from tests.moving.shop import make_shop
-from tests.postgres_server import Server
+from tests.prepared import Prepared
 from tests.raw_sql import RawSql
+
+SHOP = with_queues("mail", "calls", "quota", "routines", "workflows")
+
+
+def EMPTY(url: str) -> None:
+    """Nothing is there."""
 
 
 class Way(Struct, frozen=True):
@@ -24,17 +31,20 @@ class Way(Struct, frozen=True):
 
 
 @pytest.fixture(params=["to postgres", "to sqlite"])
-def way(request: pytest.FixtureRequest, tmp_path: Path, postgres: Server, postgres_url: str, instance: str) -> Way:
+def way(request: pytest.FixtureRequest, tmp_path: Path, prepared: Prepared, instance: str) -> Iterator[Way]:
     """`to another file` and `to another server` are for a test that asks for them."""
     file, other_file = (f"sqlite:///{tmp_path}/{name}.db" for name in ("jobs", "other"))
-    if request.param == "to another server":
-        return Way(postgres_url, postgres.create(f"other_{instance}"), instance)
-    sides = {
-        "to postgres": (file, postgres_url),
-        "to sqlite": (postgres_url, file),
+    kinds = {
+        "to postgres": (file, EMPTY),
+        "to sqlite": (SHOP, file),
         "to another file": (file, other_file),
+        "to another server": (SHOP, EMPTY),
     }
-    return Way(*sides[request.param], instance)
+    sides = [side if isinstance(side, str) else prepared.copy_of(side) for side in kinds[request.param]]
+    yield Way(*sides, instance)
+    for side in sides:
+        if side.startswith("postgresql"):
+            prepared.drop(side)
 
 
 @pytest.fixture

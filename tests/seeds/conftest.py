@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from holdfast import App
+from tests.conftest import Preparation, with_queues
 from tests.invariants import check_invariants
+
+
+@pytest.fixture(scope="session")
+def preparation() -> Preparation:
+    return with_queues("mail")
 
 
 @pytest.fixture(autouse=True)

@@ -53,12 +53,12 @@ def test_the_default_strategy_names_a_table_after_instance_and_queue(app: Make, 
 @pytest.mark.claim("Q1")
 def test_another_strategy_gives_other_names(app: Make, instance: str, sql: RawSql) -> None:
     made = app(table_naming_strategy=lambda hipq, queue: f"{queue}_of_{hipq}")
-    made.queue("mail")
-    job = made.enqueue("mail", "send")
-    assert sql.value(f"select id from mail_of_{instance}") == job.id
+    made.queue("post")
+    job = made.enqueue("post", "send")
+    assert sql.value(f"select id from post_of_{instance}") == job.id
     other = app()
-    other.queue("mail")
-    with pytest.raises(Conflict, match=f"mail_of_{instance}"):
+    other.queue("post")
+    with pytest.raises(Conflict, match=f"post_of_{instance}"):
         other.find()
 
 

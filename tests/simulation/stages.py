@@ -191,6 +191,7 @@ class PostgresStage:
         store.set_up()
         store.register(*setting)
         self.sql = RawSql(url, INSTANCE)
+        self.sql.prepares, self.sql.connection.prepared_max = True, STATEMENTS
         self._as_before = self._remember()
         self.clear()
 

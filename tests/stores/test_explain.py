@@ -34,6 +34,7 @@ from holdfast.stores.contract import (
 )
 from holdfast.workflows.definition import Definition, StepDefinition
 from tests.by_hand import WorkerByHand, add, declare, error
+from tests.prepared import Prepared
 from tests.raw_sql import RawSql
 from tests.stores.test_random_histories import Draw, Histories
 
@@ -985,6 +986,6 @@ class ExplainedHistories(Histories):
         return jobs[number].row.job_type == jobs[other].row.job_type
 
 
-def test_no_job_is_ever_without_an_explanation_over_random_histories(postgres_url: str) -> None:
+def test_no_job_is_ever_without_an_explanation_over_random_histories(prepared: Prepared) -> None:
     bounds = settings(max_examples=8, stateful_step_count=40, deadline=None, derandomize=True, database=None)
-    run_state_machine_as_test(lambda: ExplainedHistories(postgres_url, "explained"), settings=bounds)
+    run_state_machine_as_test(lambda: ExplainedHistories(prepared), settings=bounds)

@@ -313,7 +313,7 @@ def test_the_law_of_keys_holds_again_after_a_statement_that_kept_them_itself(sto
     other, _, _ = (add(store, job_key=key, retries=0) for key in ("other", "ended", "erred"))
     worker = WorkerByHand(store)
     _, ended, erred = worker.claim(3)
-    raw = sql.filled(SECOND.format(how="", id="id + 1000", more="")).replace(":id", str(other.id))
+    raw = sql.filled(SECOND.format(how="", id="id + 1000", more="").replace(":id", str(other.id)))
 
     def and_then_a_stranger(keep: Callable[[], Any]) -> None:
         with store.transaction() as connection:

@@ -108,6 +108,8 @@ class Lender:
             file = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
             settings.configure(DATABASES={"default": database, "file": file}, USE_TZ=False, TIME_ZONE="Asia/Tokyo")
             django.setup()
+        connections["default"].close()
+        connections["default"].settings_dict |= database  # Django is told its databases once, and each test has another
         block: list[Any] = []
 
         def begin() -> None:

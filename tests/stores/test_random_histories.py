@@ -18,9 +18,11 @@ from holdfast.jobs.states import Decided, HandedBack, Happening, Lost, Raised, S
 from holdfast.stores.contract import Claimed, Filter, NewJob, QueueDeclared, Report, Store, TypeRow
 from holdfast.stores.open import open_store
 from tests.by_hand import WorkerByHand, error
+from tests.conftest import INSTANCE
 from tests.invariants import Invariants
+from tests.prepared import Prepared
 from tests.raw_sql import RawSql
-from tests.stores.conftest import empty
+from tests.stores.conftest import MAIL
 from tests.stores.reference import ABORT_PATIENCE, RULES, SEEN, Reference
 
 TYPES = tuple(RULES)
@@ -106,13 +108,13 @@ class Histories(RuleBasedStateMachine):
     most histories are busy ones.
     """
 
-    def __init__(self, url: str, instance: str) -> None:
+    def __init__(self, prepared: Prepared) -> None:
         super().__init__()
+        self.prepared, url = prepared, prepared.copy_of(MAIL)
         self.clock = MovableClock()
         self.model = Reference(self.clock.now())
-        empty(url, instance)  # a history that failed has left what it had
         memory = Side(open_store("sqlite://:memory:", "holdfast", self.clock), "holdfast", "")
-        server = Side(open_store(url, instance, self.clock), instance, url)
+        server = Side(open_store(url, INSTANCE, self.clock), INSTANCE, url)
         self.sides = [memory, server]
         self.worker_types: list[tuple[str, ...]] = []
         self.tried: list[tuple[int, int, int]] = []  # every attempt so far: job, attempt, worker
@@ -125,6 +127,7 @@ class Histories(RuleBasedStateMachine):
                 Invariants(sql).check(side.ids, {})
                 sql.close()
             side.store.close()
+        self.prepared.drop(self.sides[1].url)
 
     @rule(data=some.data())
     def step(self, data: some.DataObject) -> None:
@@ -310,6 +313,6 @@ class Histories(RuleBasedStateMachine):
 
 
 @pytest.mark.claim("J2", "J5", "J10", "J12", "Q5", "W1", "W2", "R3", "R5", "C3", "C4")
-def test_the_stores_agree_with_the_pure_functions_over_random_histories(postgres_url: str) -> None:
+def test_the_stores_agree_with_the_pure_functions_over_random_histories(prepared: Prepared) -> None:
     bounds = settings(max_examples=20, stateful_step_count=50, deadline=None, derandomize=True, database=None)
-    run_state_machine_as_test(lambda: Histories(postgres_url, "histories"), settings=bounds)
+    run_state_machine_as_test(lambda: Histories(prepared), settings=bounds)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +11,16 @@ from litestar.testing import TestClient
 from holdfast import WAIT, App, Failed
 from holdfast.web import auth, secret
 from holdfast.web.app import create
+from tests.cli.terminal import Call, called_here
+from tests.conftest import Preparation, with_queues
 
 ADDRESS = "http://localhost:8765"
 Client = TestClient[Any]
+
+
+@pytest.fixture(scope="session")
+def preparation() -> Preparation:
+    return with_queues("mail", "slow", "workflows")
 
 
 @pytest.fixture
@@ -64,6 +72,11 @@ def client(shop: App, stranger: Client) -> Client:
     """A program that may do everything."""
     stranger.headers["Authorization"] = f"Bearer {token(shop)}"
     return stranger
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
+    return called_here(monkeypatch, tmp_path, capsys)
 
 
 class Browser:

@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from holdfast import App, Invalid, Job, current_job
 from holdfast.clock import MovableClock
 from holdfast.jobs.job import JobError
-from tests.cli.terminal import run
+from tests.cli.terminal import Call
 from tests.raw_sql import RawSql
 from tests.web.conftest import Client
 
@@ -81,7 +80,7 @@ def test_a_schedules_template_is_redacted(vault: App, client: Client) -> None:
     assert PASSWORD not in client.get("/api/v1/schedules").text
 
 
-def test_the_command_line_shows_no_secret(vault: App, client: Client, url: str, instance: str, tmp_path: Path) -> None:
+def test_the_command_line_shows_no_secret(vault: App, client: Client, cli: Call, url: str, instance: str) -> None:
     job = str(enqueue(client))
     vault.run_until_idle()
     for arguments in (
@@ -91,13 +90,13 @@ def test_the_command_line_shows_no_secret(vault: App, client: Client, url: str, 
         ["log", job],
         ["attempts", job, "--json"],
     ):
-        answer = run(tmp_path, "jobs", *arguments, "--url", url, "--instance", instance)
+        answer = cli("jobs", *arguments, "--url", url, "--instance", instance)
         assert answer.code == 0
         assert PASSWORD not in answer.out + answer.err
 
 
 def test_schedules_and_the_archive_show_no_secret_on_the_command_line(
-    vault: App, client: Client, clock: MovableClock, url: str, instance: str, tmp_path: Path
+    vault: App, client: Client, clock: MovableClock, cli: Call, url: str, instance: str
 ) -> None:
     bank = vault.workflow("bank", secrets=["password"])
     bank.step(name="rest")(lambda task: None)
@@ -114,7 +113,7 @@ def test_schedules_and_the_archive_show_no_secret_on_the_command_line(
         ["archive", "--export", "-"],
         ["archive", "--export", "-", "--runs"],
     ):
-        answer = run(tmp_path, *arguments, "--url", url, "--instance", instance)
+        answer = cli(*arguments, "--url", url, "--instance", instance)
         assert (answer.code, PASSWORD in answer.out + answer.err) == (0, False)
         assert "[secret]" in answer.out or arguments == ["archive"]
 

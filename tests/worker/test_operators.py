@@ -10,10 +10,16 @@ import pytest
 
 from holdfast import App, Invalid
 from holdfast.clock import Clock
+from tests.conftest import Preparation, with_queues
 from tests.raw_sql import RawSql
 
 pytestmark = pytest.mark.claim("Q2")
 PATIENCE = 60
+
+
+@pytest.fixture(scope="session")
+def preparation() -> Preparation:
+    return with_queues("mail")
 
 
 class Gate:

@@ -4,7 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.conftest import Preparation, with_queues
 from tests.invariants import check_invariants
+
+
+@pytest.fixture(scope="session")
+def preparation() -> Preparation:
+    return with_queues("workflows")
 
 
 @pytest.fixture(autouse=True)
