@@ -349,9 +349,10 @@ class PostgresInstance(SqlStore):
             prefix = f"{self.instance}__{kind}_"
             for name, attached in self._defined("archive_parts", literals, params={"prefix": prefix}).fetchall():
                 written = name.removeprefix(prefix)
-                if attached == (kind == "archive") and MONTH.fullmatch(written) and _end_of_month(written) <= before:
-                    if kind == "forgotten" or self._take_out(written):
-                        return f"{self.instance}__forgotten_{written}"
+                is_month = attached == (kind == "archive") and MONTH.fullmatch(written)
+                old = is_month and _end_of_month(written) <= before
+                if old and (kind == "forgotten" or self._take_out(written)):
+                    return f"{self.instance}__forgotten_{written}"
         return None
 
     def _take_out(self, written: str) -> bool:
