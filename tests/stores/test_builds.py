@@ -330,10 +330,10 @@ class TestDeliveries:
         with monkeypatch.context() as patched:
             patched.setattr(store, "abort", killed)
             with pytest.raises(KeyboardInterrupt):
-                store.end_builds("demo", None, 1, "closed", ("github", "d-9"))
-        assert store.end_builds("demo", None, 1, "closed", ("github", "d-9")) == (build.id,)
+                store.end_builds("demo", None, 1, "closed", [("github", "d-9")])
+        assert store.end_builds("demo", None, 1, "closed", [("github", "d-9")]) == (build.id,)
         with pytest.raises(Conflict, match="has come before"):
-            store.end_builds("demo", None, 1, "closed", ("github", "d-9"))
+            store.end_builds("demo", None, 1, "closed", [("github", "d-9")])
 
     def test_deliveries_are_forgotten_after_a_while(self, store: Store, clock: MovableClock) -> None:
         ask(store, delivery="d-1")

@@ -608,6 +608,7 @@ class NewBuild(Struct, frozen=True, kw_only=True):
     title: str = ""
     author: str = ""
     delivery: str | None = None  # by which a forge would be known to send it again
+    body: str | None = None  # of the delivery, by which it would be known under another id
     rebuild: bool = False  # also what has a result
     supersedes: bool = False  # older builds of the branch; those of the pull request always
     timeout: float | None = 600.0
@@ -931,7 +932,7 @@ class Store(Protocol):
         branch: str | None,
         pull_request: int | None,
         actor: str,
-        delivery: tuple[str, str] | None = None,
+        deliveries: Sequence[tuple[str, str]] = (),
     ) -> Sequence[int]: ...
 
     def remember_delivery(self, project: str, forge: str, delivery: str) -> None: ...
