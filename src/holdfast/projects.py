@@ -136,7 +136,8 @@ class Projects:
         if isinstance(asks, Wanted):
             decided = decide(project, asks)
             if not isinstance(decided, Ignored):
-                return self.ask(project, asks, delivery.forge, delivery.id, rebuild=decided.rebuild, actor=actor)
+                known_by = delivery.forge, delivery.id
+                return self.ask(project, asks, *known_by, rebuild=decided.rebuild, body=delivery.body, actor=actor)
             asks = decided
         if isinstance(asks, Ended):
             self._end_builds(project, asks, delivery)
@@ -148,7 +149,8 @@ class Projects:
         else:
             why = "pull request closed" if ended.pull_request is not None else "branch deleted"
             which = (project.name, ended.branch, ended.pull_request)
-            self.app.store.end_builds(*which, why, (delivery.forge, delivery.id))
+            known_by = {delivery.id, delivery.body or delivery.id}
+            self.app.store.end_builds(*which, why, [(delivery.forge, each) for each in sorted(known_by)])
 
     def ask(
         self,
@@ -158,6 +160,7 @@ class Projects:
         delivery: str | None = None,
         *,
         rebuild: bool = False,
+        body: str | None = None,
         actor: str = "app",
     ) -> Received:
         """A build of a commit (B1, B4)."""
@@ -173,6 +176,7 @@ class Projects:
             title=wanted.title,
             author=wanted.author,
             delivery=delivery,
+            body=body,
             rebuild=rebuild,
             supersedes=project.supersede,
             timeout=project.timeout,

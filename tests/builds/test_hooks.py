@@ -245,6 +245,32 @@ class TestWhatIsTaken:
         assert here.projects.look(first.json()["id"]).job_id == first.json()["job_id"]
         assert send(client, identity="d-2").json()["how"] == "again"
 
+    @pytest.mark.parametrize("event", ["closed", "delete", "label"])
+    def test_what_ends_or_repeats_a_build_counts_once_under_whatever_id(
+        self, client: Client, here: Yard, event: str
+    ) -> None:
+        """The signature covers the body; who has seen it can send it with another id, and another event."""
+        facts = Facts(commit=COMMIT, branch="topic", number=7)
+
+        def come(event: str, identity: str, **changed: str) -> Any:
+            headers, body = delivery("github", event, facts, SECRET, identity)
+            return client.post(HOOK, content=body, headers={**headers, **changed})
+
+        asks = "push" if event == "delete" else "pull_request"
+        build = come(asks, "d-1").json()["id"]
+        assert come(event, "d-2").status_code in (200, 202)
+        if event == "label":
+            here.projects.abort(build)
+        else:
+            assert come(asks, "d-3").json()["how"] == "again"  # it is open again
+        before = here.projects.look(build)
+        for identity in ("d-4", ""):
+            again = come(event, "d-2", **{"X-GitHub-Delivery": identity})
+            assert (again.status_code, again.json()["code"]) == (409, "conflict")
+        assert here.projects.look(build) == before
+        assert here.app.get(before.job_id).final is (event == "label")
+        assert come(event, "d-5").status_code in (200, 202)  # said once more by the forge: with another time in it
+
     @pytest.mark.parametrize("said", [{"closed": True, "pull_request": 2**70}, {"closed": True, "branch": "a\0b"}])
     def test_what_no_database_takes_is_refused_too(self, client: Client, here: Yard, said: dict[str, Any]) -> None:
         body = json.dumps(said).encode()

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -12,7 +13,7 @@ from holdfast.clock import MovableClock, monotonic
 from holdfast.jobs import schedules, throttlers
 from holdfast.jobs.job import Situation
 from holdfast.jobs.states import Waited
-from holdfast.stores.contract import Claimed, Done, Note, QueueDeclared, TypeRow, Want
+from holdfast.stores.contract import Claimed, Done, NewJob, Note, QueueDeclared, Report, TypeRow, Want
 from holdfast.stores.open import open_store
 from holdfast.stores.postgres.connection import Connection
 from holdfast.stores.postgres.jobs import PostgresStore
@@ -366,6 +367,138 @@ def test_what_was_to_be_aborted_ends_but_for_what_somebody_keeps(
     neighbour.rollback()
     assert held_up.end_old_aborts(10) == 1
     assert held_up.get(jobs[0]).outcome == "aborted"
+
+
+@pytest.mark.claim("W1", "W5")
+@pytest.mark.parametrize(
+    ("place", "kept"), [("ready", 1), ("parked", 1), ("ready", 1001), ("parked", 1001), ("aside", 1001)]
+)
+def test_what_may_not_start_any_more_leaves_the_line_but_for_what_somebody_keeps(
+    held_up: PostgresStore, instance: str, neighbour: Neighbour, clock: MovableClock, place: str, kept: int
+) -> None:
+    worker = WorkerByHand(held_up, queues=("limited",))
+    expires = clock.now() + timedelta(seconds=5)
+    new = NewJob("limited", "send", "{}", throttle_factor=3, expires_time=expires)
+    jobs = [job.id for job in held_up.add([new] * (kept + 1))]
+    if place == "parked":
+        held_up.park([])
+    if place == "aside":
+        held_up.limit("limited", 2, "test")
+        assert claim(worker, 2000) == []
+    assert neighbour.execute(f"select count(*) from {instance}__{place}".encode()).fetchone() == (kept + 1,)
+    neighbour.rollback()
+    clock.advance(10)
+    keep(neighbour, instance, "job", f"id <> {jobs[-1]}")
+    assert (held_up.shut(), held_up.get(jobs[-1]).outcome) == (1, "error")
+    assert held_up.shut() == 0  # and nobody hurries
+    assert held_up.get(jobs[0]).state == "initial"
+    neighbour.rollback()
+    while held_up.shut():
+        pass
+    assert neighbour.execute(f"select distinct outcome from {instance}__job".encode()).fetchall() == [("error",)]
+    assert not held_up.pulse().shut
+
+
+def test_hints_of_jobs_that_are_gone_are_dropped_when_they_close(
+    held_up: PostgresStore, instance: str, neighbour: Neighbour, clock: MovableClock
+) -> None:
+    add(held_up, expires_time=clock.now() + timedelta(seconds=5))
+    neighbour.execute(f"update {instance}__ready set id = id + 1000".encode())
+    neighbour.commit()
+    clock.advance(10)
+    assert held_up.pulse().shut
+    assert (held_up.shut(), held_up.pulse().shut) == (0, False)
+
+
+@pytest.mark.claim("R4")
+def test_what_is_overdue_is_not_hidden_by_many_that_somebody_keeps(
+    held_up: PostgresStore, instance: str, neighbour: Neighbour, clock: MovableClock
+) -> None:
+    jobs = [job.id for job in held_up.add([NewJob("mail", "send", "{}", timeout=5.0, retries=0)] * 1002)]
+    worker = WorkerByHand(held_up)
+    calls = worker.claim(2000)
+    reports = [Report(call.id, Waited(timeout=5.0, named=True), attempt=call.attempt) for call in calls]
+    worker.turn(reports=reports, ended_leases=list({call.lease for call in calls}))
+    clock.advance(10)
+    keep(neighbour, instance, "job", f"id <> {jobs[-1]}")
+    assert held_up.end_overdue() is None  # and nobody hurries for the others
+    assert [held_up.get(job_id).state for job_id in (jobs[0], jobs[-1])] == ["running", "final"]
+    neighbour.rollback()
+    while held_up.end_overdue() is not None:
+        pass
+    assert neighbour.execute(f"select distinct state from {instance}__job".encode()).fetchall() == [("final",)]
+
+
+@pytest.mark.claim("C4")
+def test_jobs_of_lost_workers_are_not_hidden_by_many_that_somebody_keeps(
+    held_up: PostgresStore, instance: str, neighbour: Neighbour
+) -> None:
+    lost = WorkerByHand(held_up, queues=("limited",))
+    held_up.limit("limited", 2000, "test")
+    jobs = limited(held_up, *[1] * 1002)
+    calls = claim(lost, 2000) + claim(lost, 2000)
+    assert len({call.lease for call in calls}) == 1002
+    keep(neighbour, instance, "job", "true")
+    assert lost.die() == 0
+    neighbour.rollback()
+    keep(neighbour, instance, "job", f"id <> {jobs[-1]}")
+    assert held_up.recover_strays() == 1
+    assert held_up.get(jobs[-1]).situation is Situation.LOOSE
+    neighbour.rollback()
+    assert held_up.recover_strays() + held_up.recover_strays() == 1001
+
+
+@pytest.mark.claim("F16")
+def test_tasks_of_runs_are_aborted_but_for_what_somebody_keeps(
+    postgres_url: str, instance: str, neighbour: Neighbour
+) -> None:
+    with App(postgres_url, name=instance, patience=0.2) as app:
+        workflow = app.workflow("fan")
+        workflow.step(name="part", shards=3)(lambda task: None)
+        runs = [workflow.submit(f"t{i}") for i in range(2)]
+        tasks = [sorted(task.job.id for task in run.steps["part"].tasks()) for run in runs]
+        for run, (first, *others) in zip(runs, tasks, strict=True):
+            keep(neighbour, instance, "job", f"id = {first}")
+            with pytest.raises(Unavailable, match="lock"):
+                run.abort()
+            assert [app.get(job_id).outcome for job_id in (first, *others)] == [None, "aborted", "aborted"]
+        neighbour.rollback()
+        keep(neighbour, instance, "job", f"id = {tasks[0][0]}")
+        with pytest.raises(Unavailable, match="lock"):
+            app.store.go_on_aborting()
+        assert [app.get(each[0]).outcome for each in tasks] == [None, "aborted"]
+        neighbour.rollback()
+        assert (app.store.go_on_aborting(), app.get(tasks[0][0]).outcome) == (1, "aborted")
+        assert not app.store.pulse().aborting
+
+
+@pytest.mark.claim("J10")
+def test_wishes_to_end_a_job_are_not_hidden_by_many_that_somebody_keeps(
+    held_up: PostgresStore, instance: str, neighbour: Neighbour, clock: MovableClock
+) -> None:
+    jobs = [job.id for job in held_up.add([NewJob("mail", "send", "{}")] * 1002)]
+    WorkerByHand(held_up).claim(2000)  # and does not obey
+    for job_id in jobs:
+        held_up.abort(job_id, "ann")
+    clock.advance(20)
+    keep(neighbour, instance, "job", f"id <> {jobs[-1]}")
+    assert held_up.end_old_aborts(10) == 1
+    assert held_up.get(jobs[-1]).outcome == "aborted"
+
+
+@pytest.mark.claim("C4")
+def test_forgotten_jobs_are_found_but_for_what_somebody_keeps(
+    held_up: PostgresStore, instance: str, neighbour: Neighbour, clock: MovableClock
+) -> None:
+    jobs = [add(held_up).id for _ in range(2)]
+    neighbour.execute(f"delete from {instance}__ready".encode())
+    neighbour.commit()
+    clock.advance(100)
+    keep(neighbour, instance, "job", f"id = {jobs[0]}")
+    assert held_up.restore(0, 1000, 60.0) == (0, 1)
+    assert [call.id for call in WorkerByHand(held_up).claim(2)] == [jobs[1]]
+    neighbour.rollback()
+    assert held_up.restore(0, 1000, 60.0) == (0, 1)
 
 
 @pytest.mark.claim("R4")

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -100,16 +101,30 @@ class Beside:
 
     def __init__(self, worker: WorkerByHand, queue: str = "mail") -> None:
         self.worker, self.queue = worker, queue
-        self.taken: list[list[int]] = []
+        self.offering = threading.Lock()
+        self.given: list[list[int]] = []
+        self.ended = 0
+
+    def may_offer(self, queue: str) -> bool:
+        return queue == self.queue
 
     def offer(self, queue: str) -> Turn | None:
-        return Turn(self.worker.id, wants=[Want(queue, 1)], types=self.worker.types) if queue == self.queue else None
+        assert self.offering.locked()
+        return Turn(self.worker.id, wants=[Want(queue, 1)], types=self.worker.types)
+
+    def give(self, claimed: Sequence[Claimed]) -> None:
+        assert self.offering.locked()
+        self.given.append([call.id for call in claimed])
+
+    def let_go(self) -> None:
+        assert not self.offering.locked()
+        self.ended += 1
 
     def lend(self, queue: str, job_type: str, most: int, worker: int | None, ending: int) -> Turn | None:
         return None
 
     def take(self, turn: Turn, claimed: Sequence[Claimed] | None, told: Any) -> None:
-        self.taken.append([call.id for call in claimed or ()])
+        raise AssertionError("nothing was lent")
 
 
 @pytest.mark.claim("R1", "W2")
@@ -125,5 +140,5 @@ def test_a_worker_beside_an_enqueue_claims_the_first_job_in_line_in_its_transact
     (later,) = store.add([NewJob("mail", "send", "{}", delay=60)])
     with pytest.raises(DuplicateJob):
         store.add([NewJob("mail", "send", "{}", job_key="k", on_duplicate="raise")])
-    assert (store.get(later.id).state, beside.taken) == ("initial", [[first.id], [], []])
+    assert (store.get(later.id).state, beside.given, beside.ended) == ("initial", [[first.id], []], 3)
     store.close()

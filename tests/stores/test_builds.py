@@ -11,7 +11,8 @@ from holdfast.builds.build import BuildState, BuildStep, Telling
 from holdfast.clock import MovableClock
 from holdfast.jobs.states import Aborted
 from holdfast.stores.contract import BuildFilter, NewBuild, QueueDeclared, Received, Store, TypeRow
-from tests.by_hand import WorkerByHand
+from tests.by_hand import WorkerByHand, add
+from tests.raw_sql import RawSql
 
 ONE, TWO, THREE = ("1" * 40, "2" * 40, "3" * 40)
 
@@ -329,10 +330,10 @@ class TestDeliveries:
         with monkeypatch.context() as patched:
             patched.setattr(store, "abort", killed)
             with pytest.raises(KeyboardInterrupt):
-                store.end_builds("demo", None, 1, "closed", ("github", "d-9"))
-        assert store.end_builds("demo", None, 1, "closed", ("github", "d-9")) == (build.id,)
+                store.end_builds("demo", None, 1, "closed", [("github", "d-9")])
+        assert store.end_builds("demo", None, 1, "closed", [("github", "d-9")]) == (build.id,)
         with pytest.raises(Conflict, match="has come before"):
-            store.end_builds("demo", None, 1, "closed", ("github", "d-9"))
+            store.end_builds("demo", None, 1, "closed", [("github", "d-9")])
 
     def test_deliveries_are_forgotten_after_a_while(self, store: Store, clock: MovableClock) -> None:
         ask(store, delivery="d-1")
@@ -496,6 +497,43 @@ def test_the_current_job_of_a_build_is_kept_as_long_as_the_build(
     let_go()
     with pytest.raises(NotFound):
         store.get(last.id)
+
+
+@pytest.mark.claim("E4")
+def test_a_build_that_is_kept_keeps_no_other_job_of_its_month(
+    store: Store, builder: WorkerByHand, clock: MovableClock, sql: RawSql
+) -> None:
+    build, plain = ask(store).build.id, WorkerByHand(store)
+    job = finish(store, builder, "failed")
+    others = [add(store, retries=0).id for _ in range(5)]
+    for call in plain.claim(5):
+        plain.fail(call)
+    clock.advance(100 * 86400)
+
+    def let_go() -> int:
+        count = 0
+        while lot := store.archive(0) or store.forget(86400, limit=2):
+            count += lot
+        return count
+
+    assert let_go() == 6 + 5
+    for each in others:
+        with pytest.raises(NotFound):
+            store.get(each)
+    assert (store.get(job.id).archived, store.build(build, 1).outcome) == (True, "failed")
+    assert sql.value("select count(*) from {archive}") == 1
+    assert {row["job"] for row in sql("select job from {attempt}")} == {job.id}
+    assert let_go() == 0
+
+    if sql.postgres:
+        (row,) = sql("select tableoid::regclass::text as month from {archive}")
+        assert row["month"].strip('"') == f"{sql.instance}__archive_{store.get(job.id).end_time:%Y_%m}"
+        with pytest.raises(Exception, match="archived job never changes"):
+            sql("update {archive} set priority = 1")
+    assert store.drop_build(build, job.id)
+    let_go()
+    with pytest.raises(NotFound):
+        store.get(job.id)
 
 
 @pytest.mark.claim("E4")

@@ -16,6 +16,7 @@ import pytest
 
 from holdfast import App
 from holdfast.stores.sqlite.connection import Connection
+from tests.faults.fleet import until
 from tests.raw_sql import RawSql
 
 pytestmark = pytest.mark.claim("R1")
@@ -107,3 +108,64 @@ def test_what_an_enqueue_needs_is_made_again_if_its_making_was_interrupted(
         with pytest.raises(Interrupted):
             own.job_types["send"].enqueue(n=1)
     assert own.job_types["send"].enqueue(n=2).refresh().state == "initial"
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.claim("C4")
+def test_a_worker_beside_whoever_is_interrupted_loses_no_job_and_no_slot(app: Callable[..., App]) -> None:
+    own, luck, interrupts = app(), random.Random(2), 0
+
+    @own.queue("mail").job()
+    def send(n: int) -> None: ...
+
+    with own.worker(concurrency=2) as worker, interrupting() as arm:
+        usual = median(seconds_of(lambda: send.enqueue(n=0).unwrap(20)) for _ in range(20))
+        for number in range(20 * TIMES):
+            if interrupts == TIMES:
+                break
+            try:
+                arm(luck.uniform(1e-6, usual))
+                send.enqueue(n=number)
+                arm(0)
+            except Interrupted:
+                interrupts += 1
+            arm(0)
+            if number % 50 == 49:
+                until(lambda: not living(own) and worker.hand.count == 0, what="all have run, and no slot is kept")
+        assert interrupts == TIMES, "hardly anything was interrupted"
+        until(lambda: not living(own), what="all have run")
+        assert send.enqueue(n=-1).wait(20).outcome == "success"
+
+
+def living(own: App) -> list[int]:
+    return [job.id for job in own.find(limit=100) if job.state != "final"]
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("interrupted", ["offer", "give", "let_go"])
+def test_wherever_an_enqueue_with_an_offer_is_interrupted_its_job_runs_and_its_slot_is_free(
+    app: Callable[..., App], monkeypatch: pytest.MonkeyPatch, interrupted: str
+) -> None:
+    own, calls = app(), list[int]()
+    own.queue("mail").job(name="send")(lambda: calls.append(1))
+    send = own.job_types["send"]
+    with own.worker(concurrency=1, poll=3600) as worker:
+        send.enqueue().unwrap(20)
+        until(lambda: worker.hand.count == 0, what="it is idle")
+        real = getattr(worker, interrupted)
+
+        def interrupt(*told: Any) -> None:
+            if interrupted == "offer":
+                real(*told)
+            raise Interrupted
+
+        with monkeypatch.context() as patch:
+            patch.setattr(worker, interrupted, interrupt)
+            with pytest.raises(Interrupted):
+                send.enqueue()
+        stored = [job for job in own.find() if job.id > 1]
+        assert len(stored) == (interrupted != "offer")
+        until(lambda: not living(own) and worker.hand.count == 0, what="it has run")
+        assert send.enqueue().wait(20).outcome == "success"
+        assert len(calls) == len(own.find())
+        assert {job.attempt for job in stored for job in [job.refresh()]} <= {1, 2}

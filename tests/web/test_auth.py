@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from litestar import Litestar
+from litestar.exceptions import WebSocketDisconnect
 from litestar.testing import TestClient
 
 from holdfast import App
@@ -342,3 +343,11 @@ def test_the_application_can_be_mounted_in_another(shop: App) -> None:
         assert client.get("/jobs-of-the-shop/api/v1/jobs").status_code == 401
         client.headers["Authorization"] = f"Bearer {token(shop)}"
         assert client.get("/jobs-of-the-shop/api/v1/jobs").status_code == 200
+
+
+def test_a_websocket_is_closed_before_anything_looks_at_it(client: Client) -> None:
+    """No page needs one, and no check of origins would be made."""
+    for path in ("/", "/api/jobs", "/events"):
+        with pytest.raises(WebSocketDisconnect) as closed, client.websocket_connect(path):
+            pass
+        assert closed.value.code == 1008

@@ -338,12 +338,13 @@ def test_what_an_enqueue_has_claimed_is_not_unheard(app: App, worker: Worker) ->
     took = []
 
     class Taker:
-        offer = worker.offer
+        offering, may_offer, offer = worker.offering, worker.may_offer, worker.offer
+        let_go = worker._end_offers  # by a thread of its own, if the worker has started
 
-        def take(self, turn: Turn, claimed: Sequence[Claimed], told: Any) -> None:
+        def give(self, claimed: Sequence[Claimed]) -> None:
             worker.pumps[0]._disown()
             took.extend(claimed)
-            worker.take(turn, claimed, told)
+            worker.give(claimed)
 
     app.store.takers.append(Taker())  # type: ignore[attr-defined]
     job = app.job_types["quick_mail"].enqueue()
@@ -417,16 +418,16 @@ def test_a_worker_that_was_called_lost_says_so_when_it_has_come_back(
 
 def test_a_slot_that_was_kept_for_an_enqueue_in_vain_wakes_who_wanted_it(worker: Worker) -> None:
     pump = worker.pumps[0]
-    offered = worker.offer("mail")
-    assert offered
+    with worker.offering:
+        assert worker.offer("mail")
+        assert worker.hand.count == 1
+        worker.give([])
     pump.wake.clear()
-    worker.take(offered, [])
+    worker._end_offers()
     assert not pump.wake.is_set()  # it wanted nothing
-    offered = worker.offer("mail")
-    assert offered
     pump._rotation.call()
-    worker.take(offered, [])
-    assert pump.wake.is_set()
+    worker._end_offers()
+    assert (pump.wake.is_set(), worker.hand.count) == (True, 0)
 
 
 @pytest.mark.parametrize("all_rest", [True, False])

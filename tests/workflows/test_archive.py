@@ -1,11 +1,12 @@
 """F18, E4 on both stores: runs go to the archive with their jobs, are read there, and leave it."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from holdfast import App, Conflict, Failed, NotFound
+from holdfast import WAIT, App, Conflict, Failed, NotFound
 from holdfast.clock import MovableClock
 from holdfast.compose import Workflow
 from tests.by_hand import WorkerByHand
@@ -160,6 +161,38 @@ def test_a_trigger_gives_the_run_while_it_can_be_read_and_is_used_up_for_ever(ap
     assert own.find(archive=True) == []
     with pytest.raises(Conflict, match="that run is gone"):
         workflow.submit("t")
+
+
+@pytest.mark.claim("E4", "F18")
+def test_a_run_that_is_kept_keeps_no_other_job_of_its_months(app: Make, clock: MovableClock, sql: RawSql) -> None:
+    """Its tasks of the month in which it began stay with it; others of that month go."""
+    own = app(archive_after=AFTER, archive_keep=40 * DAY)
+
+    def sweep() -> None:
+        for _ in range(3):
+            own.run_until_idle()
+
+    workflow = own.workflow("w", queue="w")
+    workflow.step(name="first")(lambda task: None)
+    workflow.step(name="second", after=["first"])(lambda task: WAIT(timeout=None))
+    plain = own.queue("mail").job(name="plain")(lambda: None)
+    clock.set(datetime(2026, 1, 10, tzinfo=UTC))
+    run = workflow.submit("t")
+    others = [plain.enqueue() for _ in range(3)]
+    own.run_until_idle()
+    clock.set(datetime(2026, 3, 25, tzinfo=UTC))
+    own.complete("w.second", "t:second")
+    clock.advance(2 * AFTER)
+    sweep()
+    assert run.refresh().archived
+    for other in others:
+        with pytest.raises(NotFound):
+            other.refresh()
+    assert [task.job.archived for step in run.refresh().steps.values() for task in step.tasks()] == [True, True]
+    clock.set(datetime(2026, 6, 1, tzinfo=UTC))
+    sweep()
+    assert (own.find(archive=True), own.workflow_runs(archive=True)) == ([], [])
+    assert sql.value("select count(*) from {archive}") == 0
 
 
 def test_only_what_is_done_is_archived_and_nothing_changes_after_that(app: Make) -> None:

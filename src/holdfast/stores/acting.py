@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from msgspec import structs
 
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, Unavailable
 from holdfast.stores.contract import NewJob, RunRow, RunStep
 from holdfast.stores.running import RunHead, Running, keys_of
 from holdfast.stores.runs import MOST
@@ -74,28 +74,38 @@ class Acting(Running):
         return self.run_by_id(run)
 
     def abort_tasks(self, run: int, actor: str) -> int:
-        """Abort the living jobs of a run that was aborted; how many."""
-        count = 0
+        """Abort the living jobs of a run that was aborted; how many. Those that somebody has locked come last: they are waited for."""
+        count, busy = 0, set[int]()
         while True:
-            with self.work(write=False):
-                unasked = self._tasks_of("unasked_tasks", self._run_by_id(run))
-            for job_id in unasked:
-                with suppress(Conflict):  # it ended meanwhile
-                    self.abort(job_id, actor)
-                    count += 1
+            with self.work():
+                unasked = self._tasks_of("unasked_tasks", self._run_by_id(run), but=self.pack(sorted(busy)))
+                _, locked = self._lock_free(unasked)
+            count += self._abort_all([job_id for job_id in unasked if job_id not in locked], actor)
+            busy |= locked
             if len(unasked) < MOST:
+                count += self._abort_all(sorted(busy), actor)
                 with self.work():
                     self.run("end_abort", {"id": run})
                 return count
+
+    def _abort_all(self, ids: Sequence[int], actor: str) -> int:
+        count = 0
+        for job_id in ids:
+            with suppress(Conflict):  # it ended meanwhile
+                self.abort(job_id, actor)
+                count += 1
+        return count
 
     def first_undone(self, row: RunRow, step: str) -> int | None:
         """Of a step's jobs that are not final, the one made first."""
         return min(self._tasks_of("living_tasks", row, steps=[step]), default=None)
 
-    def _tasks_of(self, name: str, row: RunRow, limit: int = MOST, steps: Sequence[str] | None = None) -> list[int]:
+    def _tasks_of(
+        self, name: str, row: RunRow, limit: int = MOST, steps: Sequence[str] | None = None, **more: object
+    ) -> list[int]:
         wanted = [step.name for step in row.definition.steps] if steps is None else steps
         types = self.words([f"{row.workflow}.{step}" for step in wanted])
-        params = {"types": types, "limit": limit, **keys_of(row.id, row.trigger)}
+        params = {"types": types, "limit": limit, **keys_of(row.id, row.trigger), **more}
         return [each["id"] for each in self.rows(name, params)]
 
     def refuse_living(self, row: RunRow, what: str) -> None:
@@ -107,7 +117,17 @@ class Acting(Running):
         return bool(self._tasks_of("living_tasks", row, 1))
 
     def go_on_aborting(self) -> int:
-        """Abort the tasks of aborted runs that nobody has aborted yet; how many."""
+        """Abort the tasks of aborted runs that nobody has aborted yet; how many. A run that somebody keeps makes no other wait."""
         with self.lone():
             found = self.rows("aborting_runs", {"limit": MOST})
-        return sum(self.abort_tasks(row["id"], row["aborting"]) for row in found)
+        count, kept = 0, None
+        for row in found:
+            try:
+                count += self.abort_tasks(row["id"], row["aborting"])
+            except Unavailable as error:
+                if not error.locked:
+                    raise
+                kept = error
+        if kept is not None:
+            raise kept
+        return count

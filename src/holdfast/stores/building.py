@@ -67,6 +67,8 @@ class Building(Acting):
             now = self.time(self.now())
             if new.delivery is not None:
                 self._first_delivery(new.project, new.forge, new.delivery)
+            if new.rebuild and new.body not in (None, new.delivery):
+                self._first_delivery(new.project, new.forge, new.body)
             if line := _line_of(new):
                 self.rows("lock_line", {"line": f"{self.instance} {new.project} {line}"})
             names = {"project": new.project, "commit": new.commit}
@@ -157,15 +159,15 @@ class Building(Acting):
         branch: str | None,
         pull_request: int | None,
         actor: str,
-        delivery: tuple[str, str] | None = None,
+        deliveries: Sequence[tuple[str, str]] = (),
     ) -> Sequence[int]:
         """Abort the living builds of a branch or pull request that is no more.
 
-        `delivery` is the forge and the id that said so: `Conflict` if it has come before; nothing is changed then.
+        `deliveries` are the forge and what the one who said so is known by: `Conflict` if it has come before; nothing is changed then.
         """
         with self.work():
-            if delivery is not None:
-                self._first_delivery(project, *delivery)
+            for forge, known_by in deliveries:
+                self._first_delivery(project, forge, known_by)
             params = {"project": project, "before": 2**62, "branch": branch, "pull_request": pull_request}
             return self._abort_builds(params, actor)
 

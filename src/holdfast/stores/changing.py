@@ -128,6 +128,13 @@ class Changing(Writing):
     def _lock(self, ids: Sequence[int]) -> dict[int, Row | None]:
         return {row["id"]: self._row_of(row) for row in self.rows("lock_jobs", {"ids": self.pack(sorted(set(ids)))})}
 
+    def _lock_free(self, ids: Sequence[int]) -> tuple[list[Row], set[int]]:
+        """The jobs that nobody else has locked, and the ids of the others: what is swept does not wait for those."""
+        rows = [self._row_of(row) for row in self.rows("lock_free_jobs", {"ids": self.pack(sorted(set(ids)))})]
+        missing = set(ids) - {row.id for row in rows}
+        busy = self.rows("jobs_by_id", {"ids": self.pack(sorted(missing))}) if missing else ()
+        return rows, {row["id"] for row in busy if row["state"] != "final"}
+
     def _row_of(self, row: RowDict) -> Row:
         return Row(
             id=row["id"],

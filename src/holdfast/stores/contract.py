@@ -5,6 +5,7 @@
 - A write about an attempt that no longer owns its job is *stale*: nothing is changed, the answer says so.
 """
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
@@ -467,23 +468,41 @@ class News(Enum):
 
 
 class Taker(Protocol):
-    """A worker of this process, as an enqueue knows it."""
+    """A worker of this process, as an enqueue knows it. The enqueue may be interrupted at any line, and nothing is lost by that."""
+
+    @property
+    def offering(self) -> threading.Lock:
+        """Is locked from before an offer until after its end, by `with` and nothing else: that lets go of it in any case."""
+        ...
+
+    def may_offer(self, queue: str) -> bool:
+        """Whether it is worth while to lock `offering`."""
+        ...
 
     def offer(self, queue: str) -> Turn | None:
-        """A claim to be made in the transaction of an enqueue, if it has nothing in hand; `take` is called then."""
+        """A claim to be made in the transaction of an enqueue, if it still has nothing in hand."""
+        ...
+
+    def give(self, claimed: Sequence[Claimed]) -> None:
+        """What came of an offer; perhaps nothing."""
+        ...
+
+    def let_go(self) -> None:
+        """`offering` is not locked any more."""
         ...
 
     def lend(self, queue: str, job_type: str, most: int, worker: int | None, ending: int) -> Turn | None:
         """Room for jobs that are about to be made, and begin with that; `take` is called then.
 
-        None if there is none, or another `worker` is wanted. So many of its jobs are `ending` in the same transaction.
+        None if there is none, another `worker` is wanted, or we may be interrupted. So many of its jobs are `ending` in the
+        same transaction.
         """
         ...
 
     def take(
         self, turn: Turn, claimed: Sequence[Claimed] | None, told: "Mapping[tuple[int, str, int], StepOfRun]"
     ) -> None:
-        """What came of either, and what it is told of tasks among it. None: nobody knows, for the answer was lost."""
+        """What came of a loan, and what it is told of tasks among it. None: nobody knows, for the answer was lost."""
         ...
 
 
@@ -589,6 +608,7 @@ class NewBuild(Struct, frozen=True, kw_only=True):
     title: str = ""
     author: str = ""
     delivery: str | None = None  # by which a forge would be known to send it again
+    body: str | None = None  # of the delivery, by which it would be known under another id
     rebuild: bool = False  # also what has a result
     supersedes: bool = False  # older builds of the branch; those of the pull request always
     timeout: float | None = 600.0
@@ -912,7 +932,7 @@ class Store(Protocol):
         branch: str | None,
         pull_request: int | None,
         actor: str,
-        delivery: tuple[str, str] | None = None,
+        deliveries: Sequence[tuple[str, str]] = (),
     ) -> Sequence[int]: ...
 
     def remember_delivery(self, project: str, forge: str, delivery: str) -> None: ...

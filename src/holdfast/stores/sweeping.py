@@ -1,7 +1,8 @@
 """The sweeper's verbs: lost workers, passed deadlines, closed windows, missing hints."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 from holdfast.jobs.job import JobError, Situation, State
 from holdfast.jobs.states import (
@@ -40,12 +41,30 @@ class Sweeping(Looping):
 
     def recover_strays(self) -> int:
         """Jobs under leases of workers that are gone, however that came."""
-        with self.work():
-            strays = self.rows("stray_leases", {"limit": BATCH})
-            workers = {lease["worker"] for lease in strays}
-            return sum(
-                self._recover([lease for lease in strays if lease["worker"] == worker], worker) for worker in workers
-            )
+        done, _ = self._by_pages(self._recover_page)
+        return done
+
+    def _by_pages(self, do: Callable[[int], tuple[int, Sequence[int]]]) -> tuple[int, bool]:
+        """How much the first page had to do of which not everything is locked by somebody else; and whether there may be more.
+
+        So a thousand locked jobs hide none behind them. `do` is given the key after which its page begins, and answers how
+        much it did and the keys of the page. Each page is a transaction.
+        """
+        after, done, full = 0, 0, True
+        while full and not done:
+            with self.work():
+                done, page = do(after)
+            full = len(page) == BATCH
+            after = page[-1] if page else after
+        return done, full
+
+    def _recover_page(self, after: int) -> tuple[int, Sequence[int]]:
+        strays = self.rows("stray_leases", {"after": after, "limit": BATCH})
+        workers = {lease["worker"] for lease in strays}
+        done = sum(
+            self._recover([lease for lease in strays if lease["worker"] == worker], worker) for worker in workers
+        )
+        return done, [lease["id"] for lease in strays]
 
     def _recover(self, leases: Sequence[RowDict], worker: int) -> int:
         rows, busy = self._lock_free([job for lease in leases for job in self.unpack(lease["ids"])])
@@ -55,22 +74,12 @@ class Sweeping(Looping):
         self._drop_leases(leases, busy)
         return len(held)
 
-    def _lock_free(self, ids: Sequence[int]) -> tuple[list[Row], set[int]]:
-        """The jobs that nobody else has locked, and the ids of the others: what is swept does not wait for those."""
-        rows = [self._row_of(row) for row in self.rows("lock_free_jobs", {"ids": self.pack(sorted(set(ids)))})]
-        missing = set(ids) - {row.id for row in rows}
-        busy = self.rows("jobs_by_id", {"ids": self.pack(sorted(missing))}) if missing else ()
-        return rows, {row["id"] for row in busy if row["state"] != "final"}
-
-    def _drop_leases(self, leases: Sequence[RowDict], busy: set[int]) -> list[int]:
-        """But for those by which the next sweep finds jobs that somebody else has locked; the ids of these."""
-        kept = []
-        for lease in leases:
-            if busy.isdisjoint(self.unpack(lease["ids"])):
-                self.run("drop_lease", {"id": lease["id"]})
-            else:
-                kept.append(lease["id"])
-        return kept
+    def _drop_leases(self, leases: Sequence[RowDict], busy: set[int]) -> int:
+        """But for those by which the next sweep finds jobs that somebody else has locked; how many."""
+        gone = [lease["id"] for lease in leases if busy.isdisjoint(self.unpack(lease["ids"]))]
+        for lease in gone:
+            self.run("drop_lease", {"id": lease})
+        return len(gone)
 
     def disown(self, worker: int, pump: int, known: Sequence[int]) -> int:
         """Hand back jobs that were claimed for this pump in a transaction whose answer it never got."""
@@ -96,15 +105,21 @@ class Sweeping(Looping):
 
         What somebody else has locked is left and not counted: whoever looked at once again would look without end.
         """
-        with self.work():
+        _, more = self._by_pages(self._end_overdue_page)
+        if more:
+            return 0.0
+        with self.work(write=False):
             now = self.now()
-            leases = self.rows("overdue", {"now": self.time(now), "limit": BATCH})
-            ends = {(job, self.moment(lease["deadline_time"])) for lease in leases for job in self.unpack(lease["ids"])}
-            rows, busy = self._lock_free([job for job, _ in ends])
-            self.apply([self._timed_out(row) for row in rows if self._is_overdue(row, ends, now)])
-            kept = self._drop_leases(leases, busy)
-            deadline = self.moment(self.rows("next_deadline", {"kept": self.pack(kept)})[0]["deadline_time"])
-            return None if deadline is None else max(0.0, (deadline - now).total_seconds())
+            deadline = self.moment(self.rows("next_deadline", {"now": self.time(now)})[0]["deadline_time"])
+            return None if deadline is None else (deadline - now).total_seconds()
+
+    def _end_overdue_page(self, after: int) -> tuple[int, Sequence[int]]:
+        now = self.now()
+        leases = self.rows("overdue", {"now": self.time(now), "after": after, "limit": BATCH})
+        ends = {(job, self.moment(lease["deadline_time"])) for lease in leases for job in self.unpack(lease["ids"])}
+        rows, busy = self._lock_free([job for job, _ in ends])
+        self.apply([self._timed_out(row) for row in rows if self._is_overdue(row, ends, now)])
+        return self._drop_leases(leases, busy), [lease["id"] for lease in leases]
 
     def _is_overdue(self, row: Row, ends: set[tuple[int, datetime | None]], now: datetime) -> bool:
         """The lease is a hint: the job may have gone on to another attempt, whose time a worker measures."""
@@ -122,16 +137,19 @@ class Sweeping(Looping):
 
     def end_old_aborts(self, seconds: float) -> int:
         """Jobs whose worker was asked to end them and did not: ended here (J10)."""
-        with self.work():
-            now = self.now()
-            wishes = self.rows("old_aborts", {"before": self.time(now - timedelta(seconds=seconds)), "limit": BATCH})
-            _, busy = self._lock_free([row["job"] for row in wishes])
-            wishes = [row for row in wishes if row["job"] not in busy]
-            reports = [Report(row["job"], Aborted(row["actor"]), attempt=row["attempt"]) for row in wishes]
-            changes = self.apply(reports)
-            self.run("drop_aborts", {"ids": self.pack([row["job"] for row in wishes])})
-            self._free_slots([change.row for change in changes if change is not None])
-            return sum(change is not None for change in changes)
+        done, _ = self._by_pages(partial(self._end_page_of_aborts, seconds))
+        return done
+
+    def _end_page_of_aborts(self, seconds: float, after: int) -> tuple[int, Sequence[int]]:
+        before = self.time(self.now() - timedelta(seconds=seconds))
+        page = self.rows("old_aborts", {"before": before, "after": after, "limit": BATCH})
+        _, busy = self._lock_free([row["job"] for row in page])
+        wishes = [row for row in page if row["job"] not in busy]
+        reports = [Report(row["job"], Aborted(row["actor"]), attempt=row["attempt"]) for row in wishes]
+        changes = self.apply(reports)
+        self.run("drop_aborts", {"ids": self.pack([row["job"] for row in wishes])})
+        self._free_slots([change.row for change in changes if change is not None])
+        return sum(change is not None for change in changes), [row["job"] for row in page]
 
     def _free_slots(self, ended: Sequence[Row]) -> None:
         """A worker that does not let go of a job that was ended keeps its lease, but not the slot under a limit."""
@@ -142,7 +160,10 @@ class Sweeping(Looping):
                     self.run("drop_lease", {"id": lease["id"]})
 
     def shut(self) -> int:
-        """Due jobs that may not start any more: expired ones end, closed windows wait for their next opening."""
+        """Due jobs that may not start any more: expired ones end, closed windows wait for their next opening.
+
+        What somebody else has locked is left where it is.
+        """
         with self.work():
             now = self.now()
             params = {"now": self.time(now), "limit": BATCH}
@@ -219,15 +240,16 @@ class Sweeping(Looping):
         return (0 if upto >= last else upto), found
 
     def _restore_these(self, forgotten: Sequence[Row], unleased: Sequence[Row], waits: Sequence[Row]) -> int:
-        """Each is looked at again under its lock: it may have gone on since."""
+        """Each is looked at again under its lock: it may have gone on since. What somebody has locked is found another time."""
         with self.work():
             now, types = self.now(), self._read_types()
-            found = sum(self._restore_one(row, types, now) for row in forgotten)
-            found += sum(self._lease_again(row) for row in waits)
-            return found + self._lose_unleased(unleased)
+            free, _ = self._lock_free([row.id for row in (*forgotten, *unleased, *waits)])
+            rows = {row.id: row for row in free}
+            found = sum(self._restore_one(seen, rows.get(seen.id), types, now) for seen in forgotten)
+            found += sum(self._lease_again(rows.get(seen.id)) for seen in waits)
+            return found + self._lose_unleased(unleased, rows)
 
-    def _restore_one(self, seen: Row, types: Mapping[str, TypeRow], now: datetime) -> int:
-        row = self._lock([seen.id]).get(seen.id)
+    def _restore_one(self, seen: Row, row: Row | None, types: Mapping[str, TypeRow], now: datetime) -> int:
         if row is None or (row.state, row.attempt, row.situation) != (seen.state, seen.attempt, seen.situation):
             return 0
         if self._is_undecided(row, types.get(row.job_type)):
@@ -242,20 +264,18 @@ class Sweeping(Looping):
         asked = declared is not None and declared.has_retry_handler and row.state is State.ERROR
         return asked and row.start_time is not None and row.scheduled_run_time <= row.start_time
 
-    def _lease_again(self, seen: Row) -> int:
-        row = self._lock([seen.id]).get(seen.id)
+    def _lease_again(self, row: Row | None) -> int:
         if row is None or row.situation is not Situation.WAITING:
             return 0
         lease = self.lease_waits([(row, row.deadline_time, 0)])
         self.run_all([("drop_waits", {"ids": self.pack([row.id])}, ""), lease])
         return 1
 
-    def _lose_unleased(self, unleased: Sequence[Row]) -> int:
+    def _lose_unleased(self, unleased: Sequence[Row], rows: Mapping[int, Row]) -> int:
         """Held, and under nobody's lease: no attempt owns it."""
-        seen = {row.id: row.attempt for row in unleased}
         reports = [
             Report(row.id, Lost(), attempt=row.attempt)
-            for row in self._lock(list(seen)).values()
-            if row is not None and row.situation is Situation.HELD and row.attempt == seen[row.id]
+            for row, seen in ((rows.get(seen.id), seen) for seen in unleased)
+            if row is not None and row.situation is Situation.HELD and row.attempt == seen.attempt
         ]
         return sum(change is not None for change in self.apply(reports))

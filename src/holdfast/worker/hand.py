@@ -1,7 +1,10 @@
 """What a worker has in its hand: how many jobs, under which leases, and which of them have ended.
 
-A lease ends in the turn that settles its last jobs, unless another pump is still about to settle others of them: who
-crashes then must leave the lease behind, or nobody would find those jobs. Then it ends in a turn after that.
+- A slot that is offered to an enqueue of this process is taken for as long as `offering` is locked, and what comes of the
+  offer lies in `given` until it is handed out. The caller may be interrupted at any line: a lock is let go of even then, and
+  a deque takes what it is given in one step.
+- A lease ends in the turn that settles its last jobs, unless another pump is still about to settle others of them: who
+  crashes then must leave the lease behind, or nobody would find those jobs. Then it ends in a turn after that.
 """
 
 import threading
@@ -22,8 +25,11 @@ class Hand:
     def __init__(self, concurrency: int, pumps: int, judge: Judge) -> None:
         self.concurrency = concurrency
         self.finished: deque[Done | Report] = deque()
-        self.count = 0
-        self.asked = 0  # of these, reserved for claims that were not answered yet
+        self.offering = threading.Lock()
+        self.given: deque[Sequence[Claimed]] = deque()
+        self.unsure = False  # an offer was made, and nothing was heard of what came of it
+        self._count = 0
+        self._asked = 0  # of these, reserved for claims that were not answered yet
         self.attempts = 0
         self.stale = 0
         self.throttled = False  # there are queues with a limit or a throttler, on which an end makes room
@@ -36,19 +42,45 @@ class Hand:
         self._rates = [0.0] * pumps  # jobs ended per second
         self._measured = [0.0] * pumps
 
+    @property
+    def count(self) -> int:
+        return self._count + self._offered()
+
+    @property
+    def asked(self) -> int:
+        """Of these, reserved for claims that were not answered yet."""
+        return self._asked + self._offered()
+
+    def _offered(self) -> int:
+        return self.offering.locked() + len(self.given)
+
+    def can_offer(self) -> bool:
+        """To whoever has locked `offering`: nothing else is in hand, and nothing from now on is put there without regard to it."""
+        with self._lock:
+            return not (self._count or self.given) and self._target() > 0
+
+    def take_given(self) -> Sequence[Claimed]:
+        """What an enqueue has claimed for us, once."""
+        with self._lock:
+            if not self.given:
+                return ()
+            calls = self.given.popleft()
+            self._count += len(calls)
+            return calls
+
     def reserve(self, most: int, ending: int = 0) -> int:
         """Room for jobs, taken before the claim so that two pumps do not fill it twice; `ending` leave in the same turn."""
         with self._lock:
             room = max(0, min(most, self._target() - self.count + ending))
-            self.count += room
-            self.asked += room
+            self._count += room
+            self._asked += room
             return room
 
     def answered(self, reserved: int, claimed: int = 0) -> None:
         """What a reservation came to; what it was not needed for is free again."""
         with self._lock:
-            self.asked -= reserved
-            self.count -= reserved - claimed
+            self._asked -= reserved
+            self._count -= reserved - claimed
 
     def _target(self) -> int:
         """How many to have in hand. Claimed ahead they would leave no slot for a throttled queue, which needs a free one."""
@@ -63,7 +95,7 @@ class Hand:
 
     def release(self, count: int) -> None:
         with self._lock:
-            self.count -= count
+            self._count -= count
 
     def free(self, reserved: int) -> int:
         """Slots in which a job could begin at once, `reserved` not counted as taken."""

@@ -39,6 +39,7 @@ from holdfast.worker.isolated import ProcessRunner
 from holdfast.worker.judge import Judge
 from holdfast.worker.lockfile import LockFile
 from holdfast.worker.loop import LoopRunner
+from holdfast.worker.messages import Messages
 from holdfast.worker.pulse import LONGEST_REST, Pulse
 from holdfast.worker.pump import BATCH, Pump
 from holdfast.worker.runners import Runner
@@ -51,9 +52,8 @@ from holdfast.worker.threads import ThreadRunner
 
 logger = logging.getLogger("holdfast.worker")
 MOST_TIMEOUTS = 1000
-OFFERS = (
-    -1
-)  # the first number of a claim that is made for us elsewhere: each has its own, and no pump takes it for its own
+NO_PUMP = -1  # claims what is offered to an enqueue: no pump may take that for its own, unheard
+LOANS = -2  # and below, each with a number of its own: what was lent is claimed as by a pump that nobody else is
 NOTHING_TOLD: Mapping[tuple[int, str, int], StepOfRun] = {}
 LOCK_WITHIN = 1.0  # seconds to wait for a lock: whoever has it may stand still
 LISTEN_EVERY = 1.0  # seconds between looks for response handlers that answers are left to
@@ -102,10 +102,11 @@ class Worker:
         )
         self.runners: tuple[Runner, ...] = (self.loop, self.threads, self.processes)
         self.pumps: list[Pump] = []
-        self._offers = count(OFFERS, -1)
+        self._loans = count(LOANS, -1)
         self.unheard: deque[tuple[int, int]] = (
             deque()
         )  # as which worker and number claims were made whose answers were lost
+        self.messages = Messages(self._end_offers, self._on_change, self._on_news)
         self.run_memory = RunMemory(lambda *asked: self.store.step_of_run(*asked), settings.concurrency == 1)
         self._timeouts: dict[float | None, float | None] = {}  # one number for all jobs with the same
         self._woken = threading.Event()
@@ -113,6 +114,7 @@ class Worker:
         self._ended = threading.Event()
         self._hurry = threading.Event()
         self._starting = threading.Lock()
+        self._ending_offers = threading.Lock()
         self._began = False
         self._lock_file: LockFile | None = None
         self._lone_pulse: Pulse | None = None  # of `run_until_idle`
@@ -150,8 +152,9 @@ class Worker:
         self.scheduler = Scheduler(
             self.store.another(None), self.clock, self.settings.poll, lambda: "schedule" in self.duties
         )
-        self._watch = self.store.watch(self._on_news)
-        self.store.listeners.append(self._on_change)
+        self._watch = self.store.watch(self.messages.news)
+        self.messages.start()
+        self.store.listeners.append(self.messages.changed)
         self.store.takers.append(self)
         if isinstance(self.clock, MovableClock):
             self.clock.moved.append(self._on_change)
@@ -239,8 +242,9 @@ class Worker:
         self.sweeper.close()
         self.scheduler.close()
         self._watch.close()
-        self.store.listeners.remove(self._on_change)
+        self.store.listeners.remove(self.messages.changed)
         self.store.takers.remove(self)
+        self.messages.close()
         if isinstance(self.clock, MovableClock):
             self.clock.moved.remove(self._on_change)
         self.store.patience = FAREWELL
@@ -253,7 +257,7 @@ class Worker:
 
     def _leave(self) -> None:
         try:
-            for index in range(self._pump_count):
+            for index in (NO_PUMP, *range(self._pump_count)):
                 self.store.disown(self.id, index, ())
             for worker, number in self.unheard:
                 self.store.disown(worker, number, ())
@@ -352,32 +356,52 @@ class Worker:
             call.job = structs.replace(call.job, source=None)
         return way
 
+    @property
+    def offering(self) -> threading.Lock:
+        return self.hand.offering
+
+    def may_offer(self, queue: str) -> bool:
+        wanted = self.settings.queues
+        return not (self.hand.count or self.hand.unsure) and self.takes_jobs and (not wanted or queue in wanted)
+
     def offer(self, queue: str) -> Turn | None:
         """To an enqueue of this process: with nothing in hand, claim in its transaction."""
-        wanted = self.settings.queues
-        if self.hand.count or (wanted and queue not in wanted) or not self.hand.reserve(1):
+        if self.hand.unsure or not (self.hand.can_offer() and self.takes_jobs):
             return None
-        return self._offered(queue, 1)
+        self.hand.unsure = True
+        asks, wants = self.asks, [Want(queue, 1)]
+        return Turn(self.id, NO_PUMP, wants=wants, types=asks.types, late=asks.late, deaf=self.deaf)
+
+    def give(self, claimed: Sequence[Claimed]) -> None:
+        """What came of an offer."""
+        if claimed:
+            self.hand.given.append(claimed)
+        self.hand.unsure = False
+
+    def let_go(self) -> None:
+        """The slot of an offer was used, or is free again."""
+        self.messages.offer_ended()
 
     def lend(self, queue: str, job_type: str, most: int, worker: int | None, ending: int) -> Turn | None:
         """To whoever makes jobs in this process: as many of them as we have room for begin as they are made."""
         wanted = self.settings.queues
         if (
-            worker not in (None, self.id)
+            self.messages.may_be_interrupted()
+            or worker not in (None, self.id)
             or (wanted and queue not in wanted)
             or job_type not in self.asks.types
             or not self.takes_jobs
         ):
             return None
         room = self.hand.reserve(min(most, BATCH), 0 if self.hand.throttled else ending)
-        return self._offered(queue, room) if room else None
+        return self._lent(queue, room) if room else None
 
-    def _offered(self, queue: str, room: int) -> Turn | None:
+    def _lent(self, queue: str, room: int) -> Turn | None:
         """A claim with that much room, which was reserved."""
         turn = None
         try:
             if self.takes_jobs:
-                asks, number = self.asks, next(self._offers)
+                asks, number = self.asks, next(self._loans)
                 wants = [Want(queue, room)]
                 turn = Turn(self.id, number, wants=wants, types=asks.types, late=asks.late, deaf=self.deaf)
         finally:
@@ -391,7 +415,7 @@ class Worker:
         claimed: Sequence[Claimed] | None,
         told: Mapping[tuple[int, str, int], StepOfRun] = NOTHING_TOLD,
     ) -> None:
-        """What came of an offer, or of room that was lent."""
+        """What came of room that was lent."""
         if claimed is None:
             self.unheard.append((turn.worker, turn.pump))
             self.pumps[0].wake.set()
@@ -405,6 +429,27 @@ class Worker:
             for pump in self.pumps:
                 if pump.hungry:  # it wanted the slots that were kept in vain
                     pump.wake.set()
+
+    def _end_offers(self) -> None:
+        """Run what was given. Who was interrupted may have claimed a job for us and not told of it: that one is handed back."""
+        with self._ending_offers:
+            while calls := self.hand.take_given():
+                self.hand.attempts += len(calls)
+                self.hand_out(calls)
+            if self.hand.unsure and not self.hand.offering.locked():
+                with contextlib.suppress(Unavailable):  # until the next look
+                    self._disown_offered()
+        for pump in self.pumps:
+            if pump.hungry:  # it wanted the slot that was kept, perhaps in vain
+                pump.wake.set()
+
+    def _disown_offered(self) -> None:
+        with self.hand.offering:  # so that nobody is about to give more
+            given = [call.lease for calls in tuple(self.hand.given) for call in calls]
+            count = self.store.disown(self.id, NO_PUMP, [*self.hand.known_leases(), *given])
+            self.hand.unsure = False
+        if count:
+            logger.warning("A job that an interrupted enqueue had claimed for this worker is handed back.")
 
     def cancel(self, job_id: int, attempt_number: int, actor: str) -> None:
         for runner in self.runners:

@@ -32,6 +32,8 @@ STATEMENTS = {
 }
 OLDEST_SERVER = 140000
 MONTH = re.compile(r"[0-9]{4}_(0[1-9]|1[0-2])")  # as a part of the archive is named
+MOST_KEPT = 100_000  # jobs that are put elsewhere so that the rest of their month may go
+LOOK_AGAIN = 3600.0  # seconds until a month of which everything was kept is looked through again
 NAMED = ("job_id", "lease_id_seq", "ready")  # whose names are also told as text
 NEWS = {"": News.ANYTHING} | {
     "!" + news.value: news for news in News
@@ -86,6 +88,9 @@ class PostgresInstance(SqlStore):
         self.lock = self.connection.lock
         self._filled: dict[tuple[str, str, str], str] = {}
         self._to_tell: set[str] = set()  # at the end of this transaction
+        self._all_wanted: dict[
+            str, tuple[int, float]
+        ] = {}  # old months that are kept, their size, and until when that counts
         self._months: set[datetime] = set()  # that this transaction knows the archive to have partitions for
         self._now: datetime | None = None
         self.floors = Floors()
@@ -348,24 +353,49 @@ class PostgresInstance(SqlStore):
             prefix = f"{self.instance}__{kind}_"
             for name, attached in self._defined("archive_parts", literals, params={"prefix": prefix}).fetchall():
                 written = name.removeprefix(prefix)
-                if attached == (kind == "archive") and MONTH.fullmatch(written) and _end_of_month(written) <= before:
-                    forgotten = f"{self.instance}__forgotten_{written}"
-                    if kind == "forgotten":
-                        return forgotten
-                    if not self._is_wanted(name):
-                        return self._take_out(name, forgotten)
+                is_month = attached == (kind == "archive") and MONTH.fullmatch(written)
+                old = is_month and _end_of_month(written) <= before
+                if old and (kind == "forgotten" or self._take_out(written)):
+                    return f"{self.instance}__forgotten_{written}"
         return None
 
-    def _is_wanted(self, month: str) -> bool:
-        """A run or build that is kept has jobs in that month: they stay, and the month with them."""
-        found = self._defined("is_month_wanted", {"month": queryfile.quoted(month)}).fetchall()
-        return bool(found[0][0])
+    def _take_out(self, written: str) -> bool:
+        """A month leaves the archive. What runs and builds that are kept have in it comes back in its place. Whether there was more."""
+        month, kept, forgotten = (
+            queryfile.quoted(f"{self.instance}__{kind}_{written}") for kind in ("archive", "kept", "forgotten")
+        )
+        if not self._may_go(month):
+            return False
+        self._defined("lock_month", {"month": month})
+        wanted, _ = self._wanted(month)  # again: somebody may have archived into it
+        if wanted:
+            self._defined("create_month", {"month": kept})
+            self._defined("move_wanted", {"month": month, "kept": kept})
+        self._defined("detach_month", {"month": month})
+        self._defined("rename_month", {"month": month, "forgotten": forgotten})
+        if wanted:
+            first, after = datetime.strptime(written, "%Y_%m").replace(tzinfo=UTC), _end_of_month(written)
+            self._defined("rename_month", {"month": kept, "forgotten": month})
+            self._defined("attach_month", {"month": month, "first": f"'{first}'", "next": f"'{after}'"})
+        return True
 
-    def _take_out(self, month: str, forgotten: str) -> str:
-        names = {"month": queryfile.quoted(month), "forgotten": queryfile.quoted(forgotten)}
-        self._defined("detach_month", names)
-        self._defined("rename_month", names)
-        return forgotten
+    def _may_go(self, month: str) -> bool:
+        wanted, many = self._wanted(month)
+        if not wanted or many:
+            return not many
+        size, until = self._all_wanted.get(month, (0, 0.0))
+        ((count,),) = self._defined("month_size", {"month": month}).fetchall()
+        if count == size and self.clock.monotonic() < until:
+            return False
+        ((found,),) = self._defined("month_unwanted", {"month": month}).fetchall()
+        if not found:  # each of its jobs was looked at for that
+            self._all_wanted[month] = (count, self.clock.monotonic() + LOOK_AGAIN)
+        return bool(found)
+
+    def _wanted(self, month: str) -> tuple[bool, bool]:
+        """Whether runs or builds that are kept have jobs in it, and whether too many to be put elsewhere."""
+        ((found, many),) = self._defined("month_wanted", {"month": month}, params={"most": MOST_KEPT}).fetchall()
+        return found, many
 
     def _defined(
         self, name: str, literals: Mapping[str, str], table: str = "", params: Mapping[str, Any] | None = None

@@ -422,19 +422,19 @@ class SqliteStore(SqlStore):
 
     def _add_and_claim(self, jobs: Sequence[NewJob], taker: Taker) -> Sequence[Job] | None:
         """None if the taker has no wish."""
-        claimed: list[Claimed] = []
-        turn: Turn | None = None
+        if not taker.may_offer(jobs[0].queue):
+            return None
         try:
-            turn = taker.offer(jobs[0].queue)
-            if turn is None:
-                return None
-            with self.work(listens=False):  # first comes the job
-                added, found = self._add_begun_one(jobs[0], turn) or self._insert_and_claim(jobs, turn)
-            claimed = found
+            with taker.offering:
+                turn = taker.offer(jobs[0].queue)
+                if turn is None:
+                    return None
+                with self.work(listens=False):  # first comes the job
+                    added, found = self._add_begun_one(jobs[0], turn) or self._insert_and_claim(jobs, turn)
+                taker.give(found)
         finally:
-            if turn is not None:
-                taker.take(turn, claimed, {})
-                self.connection.listen()
+            taker.let_go()
+            self.connection.listen()
         return added
 
     def _insert_and_claim(self, jobs: Sequence[NewJob], turn: Turn) -> tuple[Sequence[Job], list[Claimed]]:

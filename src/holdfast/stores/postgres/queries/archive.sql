@@ -50,10 +50,31 @@ select c.relname as name, exists (select from pg_inherits i where i.inhrelid = c
 from pg_class c join pg_class a on a.oid = to_regclass({archive_text}) and a.relnamespace = c.relnamespace
 where c.relkind = 'r' and starts_with(c.relname, :prefix) order by 1;
 
--- name: is_month_wanted
--- Whether there are jobs of archived runs in it, which wait for those, or jobs that builds have now.
+-- name: lock_month
+-- Nobody archives into it; who reads it does not wait.
+lock table {month} in share row exclusive mode;
+
+-- name: month_wanted
+-- Whether there are jobs of archived runs in it, which wait for those, or jobs that builds have now; and whether they are too many to be put elsewhere.
 select exists (select 1 from {month} j join {run_archive} r on r.id = j.run where j.run is not null)
-  or exists (select 1 from {build} b join {month} j on j.id = b.job) as found;
+    or exists (select 1 from {build} b join {month} j on j.id = b.job) as any,
+  (select count(*) from (select 1 from {month} j join {run_archive} r on r.id = j.run where j.run is not null limit :most) many)
+    + (select count(*) from (select 1 from {build} b join {month} j on j.id = b.job limit :most) many) >= :most as many;
+
+-- name: month_size
+select count(*) as count from {month};
+
+-- name: month_unwanted
+-- Whether there are others in it.
+select exists (select 1 from {month} j where (j.run is null or not exists (select 1 from {run_archive} r where r.id = j.run))
+  and not exists (select 1 from {build} b where b.job = j.id)) as found;
+
+-- name: move_wanted
+with wanted as (
+  delete from {month} j where (j.run is not null and exists (select 1 from {run_archive} r where r.id = j.run))
+    or exists (select 1 from {build} b where b.job = j.id)
+  returning *)
+insert into {kept} select * from wanted;
 
 -- name: detach_month
 alter table {archive} detach partition {month};

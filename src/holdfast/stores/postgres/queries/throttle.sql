@@ -112,7 +112,11 @@ select 1 where :queue::text is null;
 delete from {aside} where ctid = any(array(select ctid from {aside} where id = :id for update skip locked));
 
 -- name: drop_shut_aside
-delete from {aside} where ctid = any(array(select ctid from {aside} where closes_time <= :now limit :limit for update skip locked)) returning id;
+delete from {aside} where ctid = any(array(
+  select a.ctid from {aside} a left join lateral (select true as free from {job} where id = a.id and queue = a.queue for update skip locked) j on true
+    left join lateral (select true as there from {job} where id = a.id and queue = a.queue offset 0) k on true
+  where a.closes_time <= :now and (j.free or k.there is null)
+  limit :limit for update of a skip locked)) returning id;
 
 -- name: forget_pools
 -- Under another throttler they mean nothing.

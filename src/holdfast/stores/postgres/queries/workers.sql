@@ -34,24 +34,33 @@ select id, queue, pump, ids from {lease} where worker = :worker;
 -- name: stray_leases
 -- Leases of workers that are gone: whatever made it so, their jobs must be found.
 select l.id, l.queue, l.worker, l.ids from {lease} l left join {worker} w on w.id = l.worker
-where l.worker is not null and (w.id is null or w.gone is not null) limit :limit;
+where l.id > :after and l.worker is not null and (w.id is null or w.gone is not null) order by l.id limit :limit;
 
 -- name: overdue
-select id, queue, deadline_time, ids from {lease} where deadline_time <= :now order by deadline_time limit :limit;
+select id, queue, deadline_time, ids from {lease} where deadline_time <= :now and id > :after order by id limit :limit;
 
 -- name: next_deadline
--- But for leases that were looked at and are kept.
-select min(deadline_time) as deadline_time from {lease} where deadline_time is not null and id <> all(:kept::bigint[]);
+-- What has passed was looked at, and was left.
+select min(deadline_time) as deadline_time from {lease} where deadline_time > :now;
 
 -- name: old_aborts
-select job, attempt, actor from {abort} where request_time <= :before limit :limit;
+select job, attempt, actor from {abort} where request_time <= :before and job > :after order by job limit :limit;
 
 -- name: drop_shut
--- Due jobs that may not start any more: expired, or their window has closed.
-delete from {ready} where ctid = any(array(select ctid from {ready} where closes_time <= :now limit :limit for update skip locked)) returning id;
+-- Due jobs that may not start any more: expired, or their window has closed. Without those that somebody has locked, and these are not counted.
+-- Differs from SQLite: who writes there has locked all of them.
+delete from {ready} where ctid = any(array(
+  select r.ctid from {ready} r left join lateral (select true as free from {job} where id = r.id and queue = r.queue for update skip locked) j on true
+    left join lateral (select true as there from {job} where id = r.id and queue = r.queue offset 0) k on true
+  where r.closes_time <= :now and (j.free or k.there is null)
+  limit :limit for update of r skip locked)) returning id;
 
 -- name: drop_shut_parked
-delete from {parked} where ctid = any(array(select ctid from {parked} where closes_time <= :now limit :limit for update skip locked)) returning id;
+delete from {parked} where ctid = any(array(
+  select p.ctid from {parked} p left join lateral (select true as free from {job} where id = p.id and queue = p.queue for update skip locked) j on true
+    left join lateral (select true as there from {job} where id = p.id and queue = p.queue offset 0) k on true
+  where p.closes_time <= :now and (j.free or k.there is null)
+  limit :limit for update of p skip locked)) returning id;
 
 -- name: head_types
 select distinct job_type from (select job_type from {ready} where queue = :queue order by major, minor, id limit :limit);

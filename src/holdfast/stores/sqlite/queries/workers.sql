@@ -34,17 +34,17 @@ select id, queue, pump, ids from {lease} where worker = :worker;
 -- name: stray_leases
 -- Leases of workers that are gone: whatever made it so, their jobs must be found.
 select l.id, l.queue, l.worker, l.ids from {lease} l left join {worker} w on w.id = l.worker
-where l.worker is not null and (w.id is null or w.gone is not null) limit :limit;
+where l.id > :after and l.worker is not null and (w.id is null or w.gone is not null) order by l.id limit :limit;
 
 -- name: overdue
-select id, queue, deadline_time, ids from {lease} where deadline_time <= :now order by deadline_time limit :limit;
+select id, queue, deadline_time, ids from {lease} where deadline_time <= :now and id > :after order by id limit :limit;
 
 -- name: next_deadline
--- But for leases that were looked at and are kept.
-select min(deadline_time) as deadline_time from {lease} where deadline_time is not null and id not in (select value from json_each(:kept));
+-- What has passed was looked at, and was left.
+select min(deadline_time) as deadline_time from {lease} where deadline_time > :now;
 
 -- name: old_aborts
-select job, attempt, actor from {abort} where request_time <= :before limit :limit;
+select job, attempt, actor from {abort} where request_time <= :before and job > :after order by job limit :limit;
 
 -- name: drop_shut
 -- Due jobs that may not start any more: expired, or their window has closed.

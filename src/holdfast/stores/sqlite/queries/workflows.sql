@@ -109,7 +109,7 @@ where k.job_type in (select value from json_each(:types)) and k.job_key >= :low 
 -- Jobs of a run that are to be aborted: not final, and nobody was asked to end them. None if the run was retried meanwhile.
 select j.id from {key} k join {job} j on j.id = k.id
 where k.job_type in (select value from json_each(:types)) and k.job_key >= :low and k.job_key < :high and j.run = :run and j.state <> 'final'
-  and not exists (select 1 from {abort} a where a.job = j.id) and exists (select 1 from {run} where id = :run and aborting is not null) limit :limit;
+  and j.id not in (select value from json_each(:but)) and not exists (select 1 from {abort} a where a.job = j.id) and exists (select 1 from {run} where id = :run and aborting is not null) limit :limit;
 
 -- name: begin_abort
 update {run} set aborting = :actor where id = :id;
