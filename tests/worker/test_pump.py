@@ -353,7 +353,14 @@ def test_what_an_enqueue_has_claimed_is_not_unheard(app: App, worker: Worker) ->
     assert (app.get(job.id).attempt, worker.hand.stale) == (1, 0)
 
 
+@pytest.fixture
+def uninterrupted(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if this was another thread than the main one."""
+    monkeypatch.setattr(worker.messages, "may_be_interrupted", lambda: False)
+
+
 @pytest.mark.claim("R1")
+@pytest.mark.usefixtures("uninterrupted")
 def test_what_was_claimed_for_a_worker_elsewhere_and_not_told_is_handed_back(app: App, worker: Worker) -> None:
     job = app.job_types["quick_mail"].enqueue()
     lent = worker.lend("mail", "quick_mail", 1, None, 0)
@@ -366,6 +373,12 @@ def test_what_was_claimed_for_a_worker_elsewhere_and_not_told_is_handed_back(app
     assert (app.get(job.id).attempt, app.get(job.id).losses, len(worker.unheard)) == (2, 0, 0)
 
 
+def test_nothing_is_lent_to_whoever_may_be_interrupted(worker: Worker) -> None:
+    """It might never tell what came of it."""
+    assert worker.lend("mail", "quick_mail", 1, None, 0) is None
+
+
+@pytest.mark.usefixtures("uninterrupted")
 def test_room_is_lent_for_what_this_worker_would_ask_for(app: App, worker: Worker) -> None:
     assert worker.lend("mail", "unknown", 1, None, 0) is None
     assert worker.lend("mail", "quick_mail", 1, worker.id + 1, 0) is None

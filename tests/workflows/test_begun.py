@@ -25,8 +25,9 @@ class Lender:
         self.taken: list[Claimed] = []
         self.unknown: list[int] = []
 
-    def offer(self, queue: str) -> None:
-        """Nothing: only what is made together is looked at here."""
+    def may_offer(self, queue: str) -> bool:
+        """Only what is made together is looked at here."""
+        return False
 
     def lend(self, queue: str, job_type: str, most: int, worker: int | None, ending: int) -> Turn | None:
         wants = [Want(queue, min(most, self.room))]
