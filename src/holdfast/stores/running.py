@@ -11,7 +11,7 @@ Rules:
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from msgspec import UNSET, Struct, field, structs
@@ -418,7 +418,7 @@ class Running(Runs):
         How many more may be made now; None if this maker is not the one that is waited for any more.
         """
         with suppress(Overtaken):
-            with self.work(write=False):
+            with self.glancing():
                 found = self.rows_of([("run_head", {"id": run}), *self.look_at(run, [step])[1:]])
                 head, before = self._waiting_for(produced, *found)
             jobs = self._item_jobs(head, step, produced, items)
@@ -432,7 +432,7 @@ class Running(Runs):
 
     def undone_tasks(self, run: int, step: str) -> int:
         """Of a step; 0 if it is gone."""
-        with self.work(write=False):
+        with self.glancing():
             return sum(found.counts.undone for found in self._steps_named(run, [step]).values())
 
     def _item_jobs(self, head: "RunHead", step: str, produced: int, items: Sequence[Any]) -> list[NewJob]:
@@ -452,7 +452,7 @@ class Running(Runs):
     def _store_items(self, seen: "RunHead", counts: StepRow, jobs: Sequence[NewJob], cursor: Any, last: bool) -> int:
         """Before the run is locked, so that its other tasks may end meanwhile. How many more may be made."""
         run, step = seen.id, counts.name
-        with self.work():
+        with self.making():
             found, left = self.insert_and_look(jobs, self.look_at(run, [step]))
             head, before = self._waiting_for(counts.created, *found)
             if (head.publication, head.priority) != (seen.publication, seen.priority):
@@ -465,12 +465,26 @@ class Running(Runs):
                 self.insert(left)
             counts = structs.replace(before.counts, created=made, undone=undone, all_created=last)
             text = encode_json(cursor).decode() if cursor is not None else before.cursor
-            self.run("put_items", {"run": run, "name": step, "items_job": before.items_job, "cursor": text})
+            maker = {"run": run, "name": step, "items_job": before.items_job, "cursor": text}
             if last:
+                self.run("put_items", maker)
                 self._go_on(head, (), [step], [counts])
             else:
-                self._put_steps(run, {step: before}, [counts])
+                changed = changed_steps({step: before}, [counts], self.time(self.given_now()))
+                self.put_made(maker, [{**each, "run": run} for each in changed])
             return room
+
+    def glancing(self) -> AbstractContextManager[None]:
+        """Around questions that nothing is decided by alone."""
+        return self.work(write=False)
+
+    def making(self) -> AbstractContextManager[None]:
+        """Around the transaction that stores items; `insert_and_look` is first in it."""
+        return self.work()
+
+    def put_made(self, maker: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> None:
+        """How far a maker of items is: the last thing in that transaction."""
+        self.run_all([("put_items", maker, ""), *(("put_step", step, "") for step in steps)])
 
     def _waiting_for(
         self, produced: int, found: Sequence[RowDict], steps: Sequence[RowDict]

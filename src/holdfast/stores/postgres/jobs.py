@@ -43,6 +43,7 @@ class PostgresStore(PostgresAdding):
         self._has_queues = False  # this turn has the locks of its throttled queues
         self._at_once = False  # this turn is made in two round trips
         self._to_begin = False  # the next statements begin the transaction
+        self._ends_made = False  # the last ones end it
         self._along: Turn | None = None  # goes along with the next run that is written
         self._sent: tuple[Turn, Sent] | None = None  # went along, and is to be read
         self._expected: dict[int, Expected] = {}  # by job: what its end is going to find
@@ -307,6 +308,40 @@ class PostgresStore(PostgresAdding):
         self.announce_new([jobs[0].queue])
         stored = {row["job_key"] for row in added}
         return found, [new for new in jobs if new.job_key not in stored]
+
+    @contextmanager
+    def glancing(self) -> Iterator[None]:
+        """In one round trip."""
+        if self.connection.depth or self.connection.pooled:
+            with self.work(write=False):
+                yield
+        else:
+            with self._translated, self.connection.lone():
+                yield
+
+    @contextmanager
+    def making(self) -> Iterator[None]:
+        """In two round trips: every answer has to wait for the interpreter, which the tasks have that begin meanwhile."""
+        alone = not (self.connection.depth or self.connection.pooled)
+        with self.work(begin=not alone):
+            self._to_begin = self._ends_made = alone
+            try:
+                yield
+            finally:
+                self._to_begin = self._ends_made = False
+
+    def put_made(self, maker: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> None:
+        asked = [("put_items", maker), *(("put_step", step) for step in steps)]
+        if not self._ends_made:
+            self.rows_of(asked)
+            return
+        asked += [("tell", {"channel": self.channel, "queue": queue}) for queue in sorted(self._to_tell)]
+        with self._round_trip() as wire:
+            for name, params in asked:
+                wire.send(self.text(name), params)
+            wire.send("commit")
+        self._to_tell.clear()
+        self.connection.ended = True
 
     def put_run(self, run: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], jobs: Sequence[NewJob]) -> list[int]:
         """In one round trip."""
