@@ -178,6 +178,21 @@ def test_the_probes_success_closes_the_breaker_and_all_jobs_start_again(store: S
     assert {probe.id, *(call.id for call in worker.claim(10))} == {1, 2, 3, 4, 5, 6}
 
 
+def test_whoever_tells_of_a_probe_that_failed_is_told_when_the_next_one_is_due(
+    store: Store, clock: MovableClock
+) -> None:
+    """Also if it wants nothing: nobody else may know of it, and nothing may happen before a worker's next look by itself."""
+    adaptive(store)
+    worker = WorkerByHand(store)
+    open_breaker(store, worker)
+    add(store, retries=0)
+    clock.advance(30)
+    (probe,) = worker.claim(10)
+    happening = Raised(error(), "traceback", 1.0)
+    answer = worker.turn(reports=[Report(probe.id, happening, probe.attempt, probe.job_type, probe.lease)])
+    assert (answer.claimed, answer.wake_in) == ([], 30)
+
+
 def test_a_probe_that_fails_opens_it_for_another_round_and_the_next_probe_is_another_job(
     store: Store, clock: MovableClock
 ) -> None:

@@ -204,8 +204,12 @@ class Breaking(Noting):
     # Claiming
 
     def heed_breakers(self, turn: Turn, now: datetime | None) -> tuple[Turn, float | None]:
-        """The turn with the names under which it may claim; and the seconds until one of its types may be probed."""
-        if not (turn.wants and self.adaptive):
+        """The turn with the names under which it may claim; and the seconds until one of its types may be probed.
+
+        Whoever tells of an error is told of that too: it may be the only one who knows that there is something to wait for.
+        """
+        tells = any(report.job_type in self.adaptive for report in turn.reports)
+        if not (self.adaptive and (turn.wants or tells)):
             return turn, None
         asked = {*turn.types, *(name for name, _ in turn.late)}
         if not self.adaptive.keys() & asked:
@@ -214,6 +218,8 @@ class Breaking(Noting):
         if not found:
             return turn, None
         due = [row["job_type"] for row in found if row["idle"] or (row["state"] == "open" and row["probe_in"] <= 0)]
+        if due and not turn.wants:
+            return turn, 0.0
         if due:
             self._choose_probes(turn, due)
         tripped = {row["job_type"] for row in found}
