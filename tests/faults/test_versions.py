@@ -74,10 +74,13 @@ def test_a_migration_under_load_stops_no_worker(
         try:
             until(lambda: app.store.counts()["work"].get("completed", 0) > jobs // 4, 100, "a part is done")
             numbered = queryfile.numbered
-            changed = lambda package: [*numbered(package), (3, "notes", ADDED)]  # noqa: E731
+            next_one = 1 + max(
+                number for number, _, _ in numbered(f"holdfast.stores.{'postgres' if 'postgres' in url else 'sqlite'}")
+            )
+            changed = lambda package: [*numbered(package), (next_one, "notes", ADDED)]  # noqa: E731
             monkeypatch.setattr(migrate.queryfile, "numbered", changed)
             store = open_store(url, instance, Clock())
-            assert store.migrate() == ["0003 notes"]
+            assert store.migrate() == [f"{next_one:04} notes"]
             store.close()
             monkeypatch.undo()
             fault.injected("a migration that adds columns and an index")

@@ -46,7 +46,7 @@ class Size(enum.Enum):
     LARGE = 2
 
 
-class Right(enum.Flag):
+class Right(enum.Flag, boundary=enum.STRICT):  # the default of some releases of 3.11 is another
     READ = 1
     WRITE = 2
     OWN = 4
