@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import App
-from holdfast.errors import Unavailable
+from holdfast.errors import Conflict, Unavailable
 from holdfast.jobs.holds import Level
 from holdfast.stores.contract import Claimed, Done, NewJob, Turn, Want
 from tests.by_hand import WorkerByHand
@@ -187,3 +187,28 @@ def test_by_plain_sql_no_job_begins_as_it_is_stored(scene: Scene, sql: RawSql) -
     copied = f"select 9999, {columns} from {{queue:workflows}} where id = :id"
     with pytest.raises(Exception, match="must be `initial`"):
         sql(f"insert into {{queue:workflows}} (id, {columns}) {copied}", id=scene.lender.taken[0].id)
+
+
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+def test_queues_that_were_there_before_the_migration_let_tasks_begin_after_it(scene: Scene, sql: RawSql) -> None:
+    sql(
+        "create or replace trigger law_insert after insert on {job} for each row "
+        + OLD_LAW
+        + " execute function {job_take}()"
+    )
+    with pytest.raises(Conflict, match="must be `initial`"):
+        scene.make()
+    sql("update __holdfast_instance set version = 2 where name = :name", name=scene.store.instance)
+    assert scene.store.migrate() == ["0003 begun"]
+    assert scene.make() == [0, 1, 2, 3]
+
+
+OLD_LAW = """when (new.state <> 'initial' or new.job_key is not null and current_setting('holdfast.keys', true) is distinct from 'kept')"""
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_what_is_too_long_for_one_statement_stands_in_line(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of it could be stored before the key of another is found taken."""
+    monkeypatch.setattr("holdfast.stores.sqlite.jobs.MOST_TEXT", 100)
+    assert scene.make() == []
+    assert scene.in_line() == 4

@@ -32,7 +32,7 @@ from holdfast.stores.sql import SqlStore
 from holdfast.stores.sqlite.connection import Connection, explained
 from holdfast.stores.sqlite.lent import Lent
 from holdfast.stores.sqlite.watch import FileWatch, MemoryWatch
-from holdfast.stores.statements import ALIKE, FIRST_OPTION, RowDict, decode_any, encode_json, lots
+from holdfast.stores.statements import ALIKE, FIRST_OPTION, MOST_TEXT, RowDict, decode_any, encode_json, lots
 
 T = TypeVar("T")
 STATEMENTS = queryfile.load("holdfast.stores.sqlite")
@@ -454,7 +454,9 @@ class SqliteStore(SqlStore):
             return []
         last = self.connection.database.execute(self.text("next_ids"), {"count": len(jobs)}).fetchall()[0][0]
         ids, now = range(last - len(jobs) + 1, last + 1), self.now()
-        room = self.room_for(jobs)
+        # In one statement, or a part could be stored before the key of another is found taken.
+        whole = sum(len(new.payload) for new in jobs) <= MOST_TEXT
+        room = self.room_for(jobs) if whole else None
         count = 0 if room is None else self._share(jobs, room)
         try:
             self._add_plain(jobs, ids[0], now, count)
