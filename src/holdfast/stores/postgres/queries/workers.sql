@@ -63,7 +63,7 @@ delete from {parked} where ctid = any(array(
   limit :limit for update of p skip locked)) returning id;
 
 -- name: head_types
-select distinct job_type from (select job_type from {ready} where queue = :queue order by major, minor, id limit :limit);
+select distinct job_type from (select job_type from {ready} where queue = :queue order by major, minor, id limit :limit) line;
 
 -- name: park
 with gone as (

@@ -55,7 +55,7 @@ delete from {ready} where (queue, major, minor, id) in (
 delete from {parked} where (job_type, id) in (select job_type, id from {parked} where closes_time <= :now limit :limit) returning id;
 
 -- name: head_types
-select distinct job_type from (select job_type from {ready} where queue = :queue order by major, minor, id limit :limit);
+select distinct job_type from (select job_type from {ready} where queue = :queue order by major, minor, id limit :limit) line;
 
 -- name: park
 insert into {parked} (job_type, id, queue, closes_time)
