@@ -29,7 +29,7 @@ ITEMS = {
 HEAD = ("what must hold", "on", "injected", "seed", "measured", "seconds", "result")
 OPENING = """# Fault report
 
-Written by `make faults`: fault tests at their full size, one at a time, with what each injected and whether what must
+Written by `make faults`: fault tests at their full size, with what each injected and whether what must
 hold held. What was not run is not in it, and a test that failed stands here as failed. *I1–I10* are the [invariants](../tests/invariants.py) that are
 checked over the whole database, I10 where there are builds; *twice* counts handlers that were called
 once more than their job needed, which [R1](guarantees.md) allows; *recovery* is the time until work went on.
