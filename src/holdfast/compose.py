@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from typing import Any, Protocol
@@ -31,7 +32,6 @@ from holdfast.workflows.reasons import StepExplanation
 from holdfast.workflows.states import STEP_STATES, WORKFLOW_STATES, StepState, TaskState, WorkflowState
 from holdfast.workflows.task import Published, Task, TaskContext
 
-LOT = 500  # items stored at a time
 GLANCE, STILL = 0.001, 0.03  # seconds between two looks of a maker of items for room, and without any that ended
 LONGEST = 1.0  # seconds after which a maker leaves the rest to the next one, so that its worker may stop
 WHILE_HELD = 60.0  # seconds after which a submission that is held is tried again
@@ -308,17 +308,23 @@ class Items:
         if iterator is None or at != produced:
             iterator = self._begun(context)
         until = monotonic() + LONGEST
-        while room > 0 and not current_job().cancelled:
-            lot = list(islice(iterator, min(LOT, room)))
-            last = len(lot) < min(LOT, room)
-            left = self._add(context, produced, lot, last)
-            produced, made = produced + len(lot), made + len(lot)
-            if left is None or last:
-                return made  # somebody else has made them, or that is all
-            if left < context.enough:
-                left = self._room_soon(context, until)
-            room = left if monotonic() < until else 0
-        self._open[place] = iterator, produced
+        try:
+            while room > 0 and not current_job().cancelled:
+                size = min(self._app.store.lot, room)
+                lot = list(islice(iterator, size))
+                left = self._add(context, produced, lot, last=len(lot) < size)
+                produced, made = produced + len(lot), made + len(lot)
+                if left is None or len(lot) < size:
+                    return made  # somebody else has made them, or that is all
+                if left < context.enough:
+                    left = self._room_soon(context, until)
+                room = left if monotonic() < until else 0
+        except BaseException:
+            with suppress(Exception):
+                self._app.store.items_stored(*place)
+            raise
+        if self._app.store.items_stored(*place):
+            self._open[place] = iterator, produced
         while len(self._open) > MOST_OPEN:
             self._open.pop(next(iter(self._open)))
         return made

@@ -137,7 +137,7 @@ class VirtualWorker:
     def __init__(self, world: "World", number: int, types: Sequence[str]) -> None:
         self.world, self.number, self.types = world, number, tuple(types)
         self.store = world.stage.process()
-        self.memory = RunMemory(self.store.step_of_run)
+        self.memory = RunMemory(self.store.step_of_run, self.store.lot)
         self.store.takers = [self]
         self.lent = 0  # how often it was asked for room
         self.line: set[Place] = set()  # when it was asked last

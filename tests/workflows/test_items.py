@@ -188,8 +188,8 @@ def test_a_maker_does_not_go_on_for_ever_because_there_is_room(
     app: Callable[..., App], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compose, "LONGEST", 0.0)
-    monkeypatch.setattr(compose, "LOT", 5)
     own = app()
+    monkeypatch.setattr(type(own.store), "lot", 5)
     workflow = listed(own, 40, 20, lambda task: None)
     with own.worker(concurrency=4):
         assert workflow.submit("t").wait(100).state == "SUCCESS"

@@ -167,24 +167,31 @@ class Adding(Changing):
     @contextlib.contextmanager
     def lend(self, worker: int | None = None, ending: int = 0) -> Iterator[Lending]:
         """Around a transaction in which jobs may be made that are alike: they may begin in it."""
-        takers = () if self.connection.depth else self.takers  # the end of an open transaction is for its owner to tell
-        self.lending = lending = Lending(takers, worker, ending)
-        sure = stored = False
+        lending, sure, stored = None, False, False
         try:
-            yield lending
-            sure = stored = True
-        except Unstored:
-            sure = True
-            raise
+            with self.connection.lock:  # several threads may use this store
+                takers = (
+                    () if self.connection.depth else self.takers
+                )  # an open transaction's end is for its owner to tell
+                self.lending = lending = Lending(takers, worker, ending)
+                try:
+                    yield lending
+                    sure = stored = True
+                except Unstored:
+                    sure = True
+                    raise
+                finally:
+                    self.lending = None
         finally:
-            self.lending = None
-            lending.end(sure, stored)
+            if lending is not None:
+                lending.end(sure, stored)
 
-    def room_for(self, jobs: Sequence[NewJob]) -> Room | None:
+    def room_for(self, jobs: Sequence[NewJob], lending: Lending | None = None) -> Room | None:
         """What a worker lends to these jobs, which are alike."""
-        if self.lending is None or not self.may_begin or jobs[0].job_type in self.adaptive:
+        lending = lending or self.lending
+        if lending is None or not self.may_begin or jobs[0].job_type in self.adaptive:
             return None
-        return self.lending.room(jobs[0], len(jobs))
+        return lending.room(jobs[0], len(jobs))
 
     @property
     def may_begin(self) -> bool:

@@ -706,6 +706,7 @@ class Store(Protocol):
 
     patience: float | None
     pumps: int  # how many connections a worker's turn profits from
+    lot: int  # how many items are best stored at a time
     listeners: list[Callable[[], None]]  # called in this process after jobs became due
     takers: list[Taker]  # the workers of this process
     source: Any  # what the job values that it makes are to ask for more
@@ -884,6 +885,8 @@ class Store(Protocol):
     def add_items(
         self, run: int, step: str, produced: int, items: Sequence[Any], cursor: Any, last: bool
     ) -> int | None: ...
+
+    def items_stored(self, run: int, step: str) -> bool: ...
 
     def undone_tasks(self, run: int, step: str) -> int: ...
 

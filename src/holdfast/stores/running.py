@@ -430,6 +430,13 @@ class Running(Runs):
                 return self._store_items(head, before.counts, jobs, cursor, last)
         return None
 
+    def went_on(self, head: "RunHead", step: RunStep) -> None:
+        """A maker has stored items that were not the last ones. A store may expect the next ones."""
+
+    def items_stored(self, run: int, step: str) -> bool:
+        """Wait for items that a maker has handed in; False if they are not waited for any more. Here they are stored at once."""
+        return True
+
     def undone_tasks(self, run: int, step: str) -> int:
         """Of a step; 0 if it is gone."""
         with self.glancing():
@@ -472,6 +479,7 @@ class Running(Runs):
             else:
                 changed = changed_steps({step: before}, [counts], self.time(self.given_now()))
                 self.put_made(maker, [{**each, "run": run} for each in changed])
+                self.went_on(head, structs.replace(before, counts=counts))
             return room
 
     def glancing(self) -> AbstractContextManager[None]:
@@ -620,8 +628,18 @@ def likely(shape: Shape, touched: Iterable[str]) -> set[str]:
 
 
 def task_end(job_type: str, job_key: str | None, outcome: Outcome, effects: str | None = None) -> TaskEnd:
-    step = job_type.partition(".")[2]
-    return TaskEnd(step, outcome, (job_key or "").rpartition(":")[2] == f"{step}.items", effects)
+    step = step_of(job_type)
+    return TaskEnd(step, outcome, makes_items(step, job_key), effects)
+
+
+def step_of(job_type: str) -> str:
+    """Whose tasks are of this type."""
+    return job_type.partition(".")[2]
+
+
+def makes_items(step: str, job_key: str | None) -> bool:
+    """Whether the job with this key makes the tasks of that step, and is none of them itself."""
+    return job_key is not None and job_key.endswith(f":{step}.items")
 
 
 def counts_of(ends: Sequence[TaskEnd]) -> list[Ended]:

@@ -42,6 +42,7 @@ class Statements(ABC):
     """Statements by name, transactions, and the form of times and lists: what the verbs are made of."""
 
     pumps = 1
+    lot = 500
 
     generation = 1
 

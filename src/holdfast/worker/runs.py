@@ -38,8 +38,9 @@ decode_told = msgspec.json.Decoder(Told).decode
 class RunMemory:
     """Turns the short payload of a task's job into everything its function may ask for."""
 
-    def __init__(self, read: Callable[[int, str, int | None], StepOfRun], alone: bool = False) -> None:
+    def __init__(self, read: Callable[[int, str, int | None], StepOfRun], lot: int, alone: bool = False) -> None:
         self._read = read
+        self._lot = lot  # items that are stored at a time
         self._alone = alone  # one job at a time: who makes items keeps others from running them
         self._known: OrderedDict[tuple[int, str, int], Known] = OrderedDict()
 
@@ -65,7 +66,7 @@ class RunMemory:
                 produced=step.step.counts.created,
                 room=most - step.step.counts.undone,
                 most_undone=most,
-                enough=0 if self._alone else (most + 1) // 2,
+                enough=0 if self._alone else min((most + 1) // 2, self._lot),
                 cursor=None if step.step.cursor is None else msgspec.json.decode(step.step.cursor),
             )
             text = encode({"context": context}).decode()

@@ -107,7 +107,9 @@ class Worker:
             deque()
         )  # as which worker and number claims were made whose answers were lost
         self.messages = Messages(self._end_offers, self._on_change, self._on_news)
-        self.run_memory = RunMemory(lambda *asked: self.store.step_of_run(*asked), settings.concurrency == 1)
+        self.run_memory = RunMemory(
+            lambda *asked: self.store.step_of_run(*asked), store.lot, alone=settings.concurrency == 1
+        )
         self._timeouts: dict[float | None, float | None] = {}  # one number for all jobs with the same
         self._woken = threading.Event()
         self._stopping = threading.Event()

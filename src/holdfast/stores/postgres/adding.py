@@ -13,6 +13,7 @@ from holdfast.jobs import throttle
 from holdfast.jobs.job import Job
 from holdfast.stores.adding import is_plain
 from holdfast.stores.contract import NewJob
+from holdfast.stores.lending import Lending
 from holdfast.stores.migrate import moved
 from holdfast.stores.postgres.connection import LOST, one_line, sentence
 from holdfast.stores.postgres.instance import PostgresInstance
@@ -121,17 +122,23 @@ class PostgresAdding(PostgresInstance):
         params |= {"keys": words_literal([new.job_key for new in jobs]), "now": self.given_now()}
         return "add_alike", params | {"payloads": words_literal([new.payload for new in jobs])}, jobs[0].queue
 
-    def _adding_all_alike(self, jobs: Sequence[NewJob], or_fail: bool) -> tuple[str, dict[str, Any], str]:
+    def _adding_all_alike(
+        self,
+        jobs: Sequence[NewJob],
+        or_fail: bool,
+        written: Mapping[str, Any] | None = None,
+        lending: Lending | None = None,
+    ) -> tuple[str, dict[str, Any], str]:
         """The same by a quicker statement, which fails if a key is taken. `or_fail`: also if the queue needs a second look.
 
-        Where a worker lends room its share of them begins.
+        Where a worker lends room its share of them begins. `written`: their parameters, if these were made before.
         """
-        _, params, queue = self._adding_alike(jobs)
-        params["all"], room = or_fail, self.room_for(jobs)
+        params = {**(self._adding_alike(jobs)[1] if written is None else written), "all": or_fail, "tell": None}
+        room = self.room_for(jobs, lending)
         if room is None:
-            return "add_all_alike", params, queue
+            return "add_all_alike", params, jobs[0].queue
         params |= {"worker": room.worker, "pump": room.number, "room": room.count, "types": types_literal(room.types)}
-        return "add_begun", params, queue
+        return "add_begun", params, jobs[0].queue
 
     def _added_all_alike(self, jobs: Sequence[NewJob], rows: Sequence[Mapping[str, Any]]) -> list[int]:
         """The ids of all; or none, where the queue needs a second look."""

@@ -1,7 +1,8 @@
 """The store on PostgreSQL, and the worker's turn: one pipeline, which is one transaction."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
@@ -12,15 +13,14 @@ from msgspec import Struct, structs
 
 from holdfast.clock import Clock, monotonic
 from holdfast.errors import Unavailable
-from holdfast.stores.adding import Unstored
 from holdfast.stores.breaking import sooner
 from holdfast.stores.claiming import Look
 from holdfast.stores.contract import Claimed, Done, NewJob, Report, Turn, TurnAnswer, Want
-from holdfast.stores.postgres.adding import PostgresAdding
 from holdfast.stores.postgres.floors import Line, Place
+from holdfast.stores.postgres.items import Mistaken, PostgresItems, Step
 from holdfast.stores.postgres.literals import literal, types_literal, words_literal
 from holdfast.stores.postgres.wire import Answer, Reply, Wire
-from holdfast.stores.running import Expected, Outdated
+from holdfast.stores.running import Expected, makes_items, step_of
 
 PROMOTED = 1000  # most jobs whose time has come that one turn puts in line
 MOST_EXPECTED = 100  # ends of lone tasks
@@ -31,10 +31,11 @@ IN_LINE = frozenset(
 )  # statements that look for what to claim
 
 
-class PostgresStore(PostgresAdding):
+class PostgresStore(PostgresItems):
     """One connection to one instance in a PostgreSQL database."""
 
     pumps = 2
+    lot = 250  # while one is stored another one is made, and those before it run and end
     looks_ahead = True
 
     def __init__(self, conninfo: str, instance: str, clock: Clock, patience: float | None = 5) -> None:
@@ -42,8 +43,6 @@ class PostgresStore(PostgresAdding):
         self._careful_until = 0.0  # claims pass over jobs that somebody else has locked
         self._has_queues = False  # this turn has the locks of its throttled queues
         self._at_once = False  # this turn is made in two round trips
-        self._to_begin = False  # the next statements begin the transaction
-        self._ends_made = False  # the last ones end it
         self._along: Turn | None = None  # goes along with the next run that is written
         self._sent: tuple[Turn, Sent] | None = None  # went along, and is to be read
         self._expected: dict[int, Expected] = {}  # by job: what its end is going to find
@@ -56,7 +55,8 @@ class PostgresStore(PostgresAdding):
         store.throttlers = self.throttlers
         if self.connection.still_within is not None:
             store.give_way(self.connection.still_within, self.connection.lock_within)
-        store._told, store.floors, store._expected = self._told, self.floors, self._expected
+        store._told, store.floors = self._told, self.floors
+        store._expected, store.counted = self._expected, self.counted
         return store
 
     @property
@@ -117,16 +117,6 @@ class PostgresStore(PostgresAdding):
             self.connection.ended = True
         return [reply.dicts() for reply in replies]
 
-    @contextmanager
-    def _round_trip(self) -> Iterator[Wire]:
-        """It begins the transaction, where that was left to it."""
-        with self.connection.wire.pipeline() as wire:
-            if self._to_begin:
-                self._to_begin = False
-                wire.send("begin")
-                self.connection.pin(wire)
-            yield wire
-
     def _refuse_ahead(self) -> None:
         """More has to be known than was thought."""
         if self._ahead is not None:
@@ -135,12 +125,64 @@ class PostgresStore(PostgresAdding):
     # The turn
 
     def exchange_with_tasks(self, turn: Turn, tasks: Sequence[Done]) -> TurnAnswer:
-        """In two round trips, if nothing else is to be done: the first begins the transaction, the second ends it."""
+        """In two round trips, if nothing else is to be done: the first begins the transaction, the second ends it.
+
+        In one, if nothing follows from these ends.
+        """
         if not (turn.notes or self.adaptive or self.connection.depth):
+            by_type = self._only_counted(turn, tasks)
+            with suppress(Mistaken):
+                if by_type:
+                    return self._exchange_counted(turn, by_type)
             # The key of a new task is taken, or the run was touched by somebody else: that wants a second look.
             with suppress(Mistaken):
                 return self._exchange_at_once(turn, tasks)
         return super().exchange_with_tasks(turn, tasks)
+
+    def _only_counted(self, turn: Turn, tasks: Sequence[Done]) -> dict[str, list[Done]]:
+        """The tasks by type, if all are items of which more are being made, so that nothing follows from their ends."""
+        if turn.reports or self.connection.pooled or any(self.queue_row(want.queue).throttled for want in turn.wants):
+            return {}
+        found: dict[str, list[Done]] = {}
+        for item in tasks:
+            call = item.call
+            if item.effects or (call.run, (step := step_of(call.job_type))) not in self.counted:
+                return {}
+            if makes_items(step, call.job_key):
+                return {}
+            found.setdefault(call.job_type, []).append(item)
+        return found
+
+    def _exchange_counted(self, turn: Turn, by_type: Mapping[str, Sequence[Done]]) -> TurnAnswer:
+        """In one round trip, so that the run is not locked while Python thinks."""
+        rest, now = structs.replace(turn, done=[item for item in turn.done if item.call.run is None]), self.given_now()
+        ended = Counter((item.call.run or 0, step_of(job_type)) for job_type, done in by_type.items() for item in done)
+        try:
+            with self._translated, self.work(begin=False):
+                with self._mistaken(), self.connection.wire.pipeline() as wire:
+                    wire.send("begin")
+                    for job_type, done in by_type.items():
+                        queue = done[0].call.queue
+                        keys = {"job_type": job_type, "keys": words_literal([item.call.job_key for item in done])}
+                        wire.send(self.text("settle_all", queue), self._settle_params(queue, done, now) | keys)
+                    self._sent = rest, self._send_turn(wire, rest, rest.wants)
+                    counted = [self._send_count(wire, step, count, now) for step, count in sorted(ended.items())]
+                    wire.send("commit")
+                self.connection.ended = True
+                for step, reply in zip(sorted(ended), counted, strict=True):
+                    self.count_done(step, reply.dicts()[0]["done"])
+                return self._pipeline(rest, rest.wants, ())
+        except Mistaken:
+            for step in ended:
+                self.counted.pop(step, None)
+            raise
+        finally:
+            self._sent = None
+
+    def _send_count(self, wire: Wire, step: Step, ended: int, now: datetime | None) -> Reply:
+        run, name = step
+        wire.send(self.text("touch_run"), {"run": run, "now": now})
+        return wire.send(self.text("count_ended"), {"run": run, "name": name, "ended": ended})
 
     def _exchange_at_once(self, turn: Turn, tasks: Sequence[Done]) -> TurnAnswer:
         with self._translated, self.lend(turn.worker, len(turn.done)), self.work(begin=False):
@@ -284,64 +326,16 @@ class PostgresStore(PostgresAdding):
             settled.update(ids)
             if self._now is None and not self.clock.movable:
                 self._now = end["now"].astimezone(UTC)
-        return settled, [reply.dicts() for reply in answers]
+        found = [reply.dicts() for reply in answers]
+        for row in (row for rows in found[1::2] for row in rows):
+            if row["items_job"] is not None and not row["all_created"]:
+                self.count_done((row["run"], row["name"]), row["created"] - row["undone"])
+        return settled, found
 
     @property
     def may_begin(self) -> bool:
         """Not where the line is full of dead rows: to see that nothing stands there would take long."""
         return not self.floors.pinned
-
-    def insert_and_look(
-        self, jobs: Sequence[NewJob], looks: Sequence[tuple[str, Mapping[str, Any]]]
-    ) -> tuple[list[list[dict[str, Any]]], Sequence[NewJob]]:
-        """In one round trip. Whoever has a transaction already cannot begin it again, if a key is taken."""
-        if not jobs:
-            return self.rows_of(looks), ()
-        all_alike = self.connection.depth == 1
-        adding = self._adding_all_alike(jobs, False) if all_alike else self._adding_alike(jobs)
-        try:
-            added, *found = self._asked([adding, *((name, params, "") for name, params in looks)])
-        except psycopg.errors.UniqueViolation as error:
-            raise Outdated from error
-        if all_alike:
-            return found, () if self._added_all_alike(jobs, added) else jobs
-        self.announce_new([jobs[0].queue])
-        stored = {row["job_key"] for row in added}
-        return found, [new for new in jobs if new.job_key not in stored]
-
-    @contextmanager
-    def glancing(self) -> Iterator[None]:
-        """In one round trip."""
-        if self.connection.depth or self.connection.pooled:
-            with self.work(write=False):
-                yield
-        else:
-            with self._translated, self.connection.lone():
-                yield
-
-    @contextmanager
-    def making(self) -> Iterator[None]:
-        """In two round trips: every answer has to wait for the interpreter, which the tasks have that begin meanwhile."""
-        alone = not (self.connection.depth or self.connection.pooled)
-        with self.work(begin=not alone):
-            self._to_begin = self._ends_made = alone
-            try:
-                yield
-            finally:
-                self._to_begin = self._ends_made = False
-
-    def put_made(self, maker: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> None:
-        asked = [("put_items", maker), *(("put_step", step) for step in steps)]
-        if not self._ends_made:
-            self.rows_of(asked)
-            return
-        asked += [("tell", {"channel": self.channel, "queue": queue}) for queue in sorted(self._to_tell)]
-        with self._round_trip() as wire:
-            for name, params in asked:
-                wire.send(self.text(name), params)
-            wire.send("commit")
-        self._to_tell.clear()
-        self.connection.ended = True
 
     def put_run(self, run: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], jobs: Sequence[NewJob]) -> list[int]:
         """In one round trip."""
@@ -541,10 +535,6 @@ class Ahead(Struct, frozen=True):
     settled: Reply
     head: Reply
     steps: Reply
-
-
-class Mistaken(Unstored):
-    """Something was not as expected; nothing was done."""
 
 
 def _woken_by(answer: TurnAnswer, probe_in: float | None) -> TurnAnswer:

@@ -258,6 +258,7 @@ CREATE TABLE holdfast__ended (
     ids bigint[] NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0.05');
+ALTER TABLE ONLY holdfast__ended ALTER COLUMN ids SET STORAGE EXTERNAL;
 
 ALTER TABLE holdfast__ended ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast__ended_id_seq
@@ -371,6 +372,7 @@ CREATE TABLE holdfast__lease (
     ids bigint[] NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', vacuum_truncate=off);
+ALTER TABLE ONLY holdfast__lease ALTER COLUMN ids SET STORAGE EXTERNAL;
 
 ALTER TABLE holdfast__lease ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast__lease_id_seq

@@ -104,7 +104,7 @@ with asked as materialized (
     :throttle_factor, new.create_time
   from new, {queue} q where q.name = :queue)
 select array_agg(id order by id) as ids, 0 as begun, null::bigint as lease, null::int as number, set_config('holdfast.keys', '', true),
-  1 / case when not :all or count(*) = cardinality(:keys::text[]) then 1 else 0 end
+  1 / case when not :all or count(*) = cardinality(:keys::text[]) then 1 else 0 end, case when :tell::text is not null and count(*) > 0 then pg_notify(:tell, :queue)::text end
 from new;
 
 -- name: add_begun
@@ -136,7 +136,8 @@ with share as materialized (
  lease as (
   insert into {lease} (queue, worker, pump, ids) select :queue, :worker, :pump, array_agg(id) from asked where begins having count(*) > 0 returning id, pump)
 select array_agg(id order by id) as ids, coalesce(sum(attempt), 0)::int as begun, (select id from lease) as lease, (select pump from lease) as number,
-  set_config('holdfast.keys', '', true), 1 / case when not :all or count(*) = cardinality(:keys::text[]) then 1 else 0 end
+  set_config('holdfast.keys', '', true), 1 / case when not :all or count(*) = cardinality(:keys::text[]) then 1 else 0 end,
+  case when :tell::text is not null and count(*) > coalesce(sum(attempt), 0) then pg_notify(:tell, :queue)::text end
 from new;
 
 -- name: copy_jobs

@@ -15,6 +15,21 @@ with done as (
   select coalesce(:now::timestamptz, statement_timestamp()), :queue, array_agg(id) from done having count(*) > 0)
 select count(*), coalesce(:now::timestamptz, statement_timestamp()) as now, set_config('holdfast.keys', '', true) from done;
 
+-- name: settle_all
+-- The same for jobs of one type that have keys, for whoever expects none of them to be stale: that is an error. All these keys are theirs then, and
+-- are found by one walk through the index. Differs from SQLite, where one statement does for both.
+with done as (
+  update {queue_table} j set state = 'final', outcome = 'success', situation = null, end_time = coalesce(:now::timestamptz, statement_timestamp()),
+    update_time = coalesce(:now::timestamptz, statement_timestamp()), execution_time = (:seconds::float8[])[width_bucket(j.id, :ids::bigint[])],
+    total_time = j.total_time + (:seconds::float8[])[width_bucket(j.id, :ids::bigint[])], result = (:results::text[])[width_bucket(j.id, :ids::bigint[])]
+  where j.id = any(:ids::bigint[]) and (select set_config('holdfast.keys', 'kept', true)) is not null
+    and (j.state, j.attempt, j.situation) is not distinct from ('running', (:attempts::int[])[width_bucket(j.id, :ids::bigint[])], 'held')
+  returning j.id),
+ freed as (delete from {key} where job_type = :job_type and job_key = any(:keys::text[])),
+ noted as (insert into {ended} (end_time, queue, ids)
+  select coalesce(:now::timestamptz, statement_timestamp()), :queue, array_agg(id) from done having count(*) > 0)
+select set_config('holdfast.keys', '', true), 1 / case when count(*) = cardinality(:ids::bigint[]) then 1 else 0 end from done;
+
 -- name: end_leases
 delete from {lease} where id = any(:ids::bigint[]);
 
