@@ -56,7 +56,7 @@ def test_of_thousands_of_items_never_more_are_undone_than_allowed(
     with own.worker(concurrency=100):
         run = workflow.submit("t").wait(100)
     assert (run.state, run.steps["each"].succeeded, done) == ("SUCCESS", size, size)
-    assert sql.value("select max(undone) as most from {witness}") == MOST
+    assert MOST / 2 <= sql.value("select max(undone) as most from {witness}") <= MOST
     assert max(given) <= MOST, "more items were asked for than may be undone"
 
 

@@ -62,7 +62,7 @@ class PostgresItems(PostgresAdding):
         place = head.id, step.counts.name
         self.counted[place] = step.counts.created - step.counts.undone  # fewer than before, if erred ones are run again
         if not (self.connection.depth > 1 or self.connection.pooled):
-            maker = Maker(head, step.counts.name, step.items_job)
+            maker = Maker(head, step.counts.name)
             lots = self._makers.setdefault(place, Lots(self, maker, step.counts.created))
             lots.maker = maker
 
@@ -208,7 +208,6 @@ class Maker(Struct, frozen=True):
 
     head: RunHead
     step: str
-    items_job: int | None
 
 
 class Lot(Struct, frozen=True):
@@ -227,9 +226,7 @@ class Lot(Struct, frozen=True):
         return {
             "run": head.id,
             "name": step,
-            "items_job": self.maker.items_job,
             "publication": head.publication,
-            "priority": head.priority,
             "most_undone": head.shape.steps[step].most_undone,
             "produced": self.produced,
             "made": len(self.jobs),

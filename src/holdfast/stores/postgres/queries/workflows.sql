@@ -78,8 +78,8 @@ update {step} set items_job = :items_job, cursor = :cursor where run = :run and 
 -- else is an error. Differs from SQLite, where nothing is gained by that.
 with counted as (
   update {step} set created = created + :made, undone = undone + :made, cursor = coalesce(:cursor, cursor)
-  where run = :run and name = :name and state = 'START' and not all_created and created = :produced and undone + :made <= :most_undone and items_job = :items_job
-    and exists (select from {run} r where r.id = :run and r.state = 'UNDONE' and r.publication = :publication and r.priority = :priority
+  where run = :run and name = :name and state = 'START' and created = :produced and undone + :made <= :most_undone
+    and exists (select from {run} r where r.id = :run and r.publication = :publication
       and not exists (select from {hold} h where h.level = 'create' and h.releasing is null and (h.run is null or h.run = r.id) and (h.workflow = '' or h.workflow = r.workflow)))
   returning created - undone as done)
 select sum(done)::bigint as done, 1 / count(*) from counted;
@@ -88,8 +88,8 @@ select sum(done)::bigint as done, 1 / count(*) from counted;
 -- Items that ended in plain success, where nothing follows from it, because somebody makes more of them. Anything else is an error, as in count_made.
 with counted as (
   update {step} set undone = undone - :ended, succeeded = succeeded + :ended
-  where run = :run and name = :name and state = 'START' and not all_created and items_job is not null and failed = 0 and errors = 0
-    and exists (select from {run} where id = :run and state = 'UNDONE' and not phase_erred)
+  where run = :run and name = :name and state = 'START' and items_job is not null and failed = 0 and errors = 0
+    and exists (select from {run} where id = :run and not phase_erred)
   returning created - undone as done)
 select sum(done)::bigint as done, 1 / count(*) from counted;
 
