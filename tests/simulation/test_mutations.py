@@ -222,9 +222,6 @@ MUTATIONS_ON_POSTGRES = {
         "add_begun", "job_type = any(%(types)s::text[])", "false"
     ),
     "a task begins although it is held": on_postgres_statement("add_begun", "level = 'pick'", "level = 'none'"),
-    "more items are made than may be undone": on_postgres_statement(
-        "count_made", " and undone + %(made)s <= %(most_undone)s", ""
-    ),
     "the end of an item calls for no maker": on_postgres_statement("count_ended", " and items_job is not null", ""),
     "nobody asks for the answer to a turn that was lost": replaced(PostgresStore, "disown", lambda *_: 0),
     "a task ends as was expected, whatever happened meanwhile": replaced(
