@@ -313,9 +313,11 @@ class Items:
                 size = min(self._app.store.lot, room)
                 lot = list(islice(iterator, size))
                 left = self._add(context, produced, lot, last=len(lot) < size)
+                if left is None:
+                    return made  # somebody else has made them
                 produced, made = produced + len(lot), made + len(lot)
-                if left is None or len(lot) < size:
-                    return made  # somebody else has made them, or that is all
+                if len(lot) < size:
+                    return made
                 if left < context.enough:
                     left = self._room_soon(context, until)
                 room = left if monotonic() < until else 0

@@ -5,12 +5,15 @@ That is PostgreSQL's way; what is asserted holds on both stores.
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from holdfast import App
 from holdfast.clock import Clock
+from holdfast.compose import Run
+from holdfast.errors import Unavailable
 from holdfast.jobs.states import Raised
 from holdfast.stores.contract import Done
 from holdfast.stores.postgres.items import Mistaken
@@ -126,6 +129,7 @@ def test_items_that_nobody_waits_for_any_more_are_not_made(
     made, begun = step(scene), len(scene.lender.taken)
     assert scene.store.add_items(scene.run.id, "each", 1, ["ours"], None, False) is None
     assert (step(scene), len(scene.lender.taken)) == (made, begun)
+    assert not getattr(scene.store, "_makers", None), "who is not waited for is forgotten"
 
 
 def test_never_more_are_made_than_may_be_undone(app: Make, ways: Ways) -> None:
@@ -237,6 +241,12 @@ def test_an_error_of_the_generator_ends_the_step_with_what_was_made(app: Make) -
     assert run.steps["each"].created == len(done) == run.steps["each"].succeeded
 
 
+def is_over(run: Run) -> bool:
+    with suppress(Unavailable):  # our own session was ended too
+        return run.refresh().state != "UNDONE"
+    return False
+
+
 def test_items_are_made_although_the_database_went_away_meanwhile(app: Make, sql: RawSql) -> None:
     if not sql.postgres:
         pytest.skip("a file does not go away")
@@ -255,8 +265,27 @@ def test_items_are_made_although_the_database_went_away_meanwhile(app: Make, sql
     done = listed(own, numbers, 400)
     with own.worker():
         run = own.workflows["w"].submit("t")
-        until(lambda: run.refresh().state != "UNDONE", what="the run is done")
+        until(lambda: is_over(run), what="the run is done")
     assert (run.refresh().state, set(done)) == ("SUCCESS", set(range(3000)))
+
+
+def test_a_maker_without_a_thread_to_store_with_is_told(app: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is made again, when there is room for one."""
+    own, refused = app(clock=Clock()), threading.Event()
+    was = threading.Thread.start
+
+    def start(self: threading.Thread) -> None:
+        if self.name == "holdfast-items" and not refused.is_set():
+            refused.set()
+            raise RuntimeError("can't start new thread")
+        was(self)
+
+    done = listed(own, lambda task: iter(range(1500)), 400)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with own.worker():
+        run = own.workflows["w"].submit("t").wait(100)
+    assert (run.state, set(done)) == ("SUCCESS", set(range(1500)))
+    assert refused.is_set() is isinstance(own.store, PostgresStore)
 
 
 def test_makers_in_one_process_do_not_take_each_others_room(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

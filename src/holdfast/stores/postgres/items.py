@@ -52,7 +52,10 @@ class PostgresItems(PostgresAdding):
     ) -> int | None:
         lots = self._makers.get((run, step))
         if lots is not None and not last and items and lots.goes_on(produced):
-            return lots.put(produced, items, cursor)
+            left = lots.put(produced, items, cursor)
+            if left is None:
+                self._makers.pop((run, step), None)
+            return left
         if not self.items_stored(run, step):
             return None
         return super().add_items(run, step, produced, items, cursor, last)
@@ -244,6 +247,7 @@ class Lots:
         self._created = created  # with those on their way
         self._changed = threading.Condition()
         self._next: Lot | None = None
+        self._taken: Lot | None = None  # by the thread
         self._begun: Lending | None = None  # of the lot before, still to be told
         self._busy = False
         self._thread: threading.Thread | None = None
@@ -271,15 +275,18 @@ class Lots:
             return self._told(None)
         return self.maker.head.shape.steps[self.maker.step].most_undone - self.undone()
 
-    def _hand_in(self, lot: "Lot") -> None:
+    def _hand_in(self, lot: Lot) -> None:
         with self._changed:
             while self._next is not None and not self._ended:
                 self._changed.wait()
+            if self._ended:
+                return
+            if self._thread is None:
+                thread = threading.Thread(target=self._store_all, name="holdfast-items", daemon=True)
+                thread.start()  # which there may be no room for
+                self._thread = thread
             self._next = lot
             self._changed.notify_all()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._store_all, name="holdfast-items", daemon=True)
-                self._thread.start()
 
     def finish(self) -> bool:
         """Wait for all; False if they are not waited for any more."""
@@ -299,22 +306,31 @@ class Lots:
 
     def _store_all(self) -> None:
         """Until none came for a while."""
-        while True:
+        try:
+            while self._has_work():
+                lot, self._taken = self._taken, None
+                if lot is None:
+                    self._hand_out()
+                else:
+                    self._store_one(lot)
+        except BaseException as error:
             with self._changed:
-                if self._next is None and self._begun is None:
-                    self._busy = False
-                    self._changed.notify_all()
-                    self._changed.wait(LINGER)
-                lot, self._next = self._next, None
-                self._busy = (lot is not None or self._begun is not None) and not self._ended
+                self._error, self._busy, self._thread = error, False, None
                 self._changed.notify_all()
-                if not self._busy:
-                    self._thread = None
-                    return
-            if lot is None:
-                self._hand_out()
-            else:
-                self._store_one(lot)
+
+    def _has_work(self) -> bool:
+        """A lot was taken, or the one before is still to be handed out."""
+        with self._changed:
+            if self._next is None and self._begun is None:
+                self._busy = False
+                self._changed.notify_all()
+                self._changed.wait(LINGER)
+            self._taken, self._next = self._next, None
+            self._busy = (self._taken is not None or self._begun is not None) and not self._ended
+            self._changed.notify_all()
+            if not self._busy:
+                self._thread = None
+            return self._busy
 
     def _store_one(self, lot: Lot) -> None:
         try:
