@@ -67,6 +67,7 @@ def pytest_collection(session: pytest.Session) -> None:
             import_module(".".join(path.relative_to(HERE.parent).with_suffix("").parts))
 
 
+@pytest.hookimpl(trylast=True)  # of what is left when others have taken out what is not to run
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What is long begins each process's share: at the end of a run one process would be busy with it and the others idle."""
     count = getattr(config, "workerinput", {}).get("workercount", 1)
