@@ -2,6 +2,7 @@
 
 - `url` runs a test once on SQLite and once on PostgreSQL; the file or database is its own.
 - Their files are kept in memory where there is room for them; of tests that pass nothing is left.
+- What is marked `long` begins first, on every process of a run.
 - On PostgreSQL `instance` is set up already, with what the folder's `preparation` has declared in it.
 """
 
@@ -64,6 +65,21 @@ def pytest_collection(session: pytest.Session) -> None:
     for path in files[begin:] + files[:begin]:
         with suppress(Exception, pytest.skip.Exception):  # it is told when the file is collected
             import_module(".".join(path.relative_to(HERE.parent).with_suffix("").parts))
+
+
+@pytest.hookimpl(trylast=True)  # of what is left when others have taken out what is not to run
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is long begins each process's share: at the end of a run one process would be busy with it and the others idle."""
+    count = getattr(config, "workerinput", {}).get("workercount", 1)
+    long = [item for item in items if item.get_closest_marker("long")]
+    short = iter([item for item in items if not item.get_closest_marker("long")])
+    total = len(items)
+    items.clear()
+    for process in range(count):
+        share = (total - len(items)) // (count - process)  # as pytest-xdist cuts them
+        dealt = long[process::count]
+        items.extend(dealt)
+        items.extend(itertools.islice(short, share - len(dealt)))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -158,7 +158,8 @@ class Installation:
             found = self.build(build)
             return found if found["outcome"] else None
 
-        found: dict[str, Any] = until(over, timeout, what=f"build {build} is over")
+        # To ask a server costs it and us far more than a look at a file.
+        found: dict[str, Any] = until(over, timeout, what=f"build {build} is over", every=0.1)
         return found
 
     def close(self) -> None:

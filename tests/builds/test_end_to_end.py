@@ -99,9 +99,20 @@ def test_a_kill_after_an_abort_was_asked_for_still_ends_the_build(site: Installa
     told = site.push(commit)
     begun(site, told)
     builder = site.builder
-    builder.send_signal(signal.SIGSTOP)  # so that it cannot obey before it is killed
-    with site.request(f"/api/v1/builds/{told['id']}/abort", "POST"):
-        pass
+
+    def is_asked_for() -> bool:
+        builder.send_signal(signal.SIGSTOP)  # so that it cannot obey before it is killed
+        try:
+            site.request(f"/api/v1/builds/{told['id']}/abort", "POST").close()
+        except urllib.error.HTTPError as refused:
+            refused.close()
+            if refused.code != 503:
+                raise
+            builder.send_signal(signal.SIGCONT)  # it was stopped in the middle of a write, which nobody gets past
+            return False
+        return True
+
+    until(is_asked_for, what="the abort is stored while the builder stands still")
     if killed == "server":
         site.kill(site.server)
         builder.send_signal(signal.SIGCONT)

@@ -84,12 +84,12 @@ class Yard:
             assert (build in self.projects.cached) == standing.cached, "CACHED is what this process has in memory"
 
 
-def until(condition: Callable[[], Any], timeout: float = 60, what: str = "") -> Any:
+def until(condition: Callable[[], Any], timeout: float = 60, what: str = "", every: float = 0.02) -> Any:
     """Wait for something to become true; fails the test if it does not."""
     ends = time.monotonic() + timeout
     while time.monotonic() < ends:
         found = condition()
         if found:
             return found
-        time.sleep(0.02)
+        time.sleep(every)
     raise AssertionError(f"did not happen within {timeout:g} s: {what or condition}")

@@ -55,6 +55,7 @@ def test_a_demonstration_ends_by_itself_when_asked_to(tmp_path: Path) -> None:
         assert program.wait(PATIENCE) == 0
 
 
+@pytest.mark.long
 def test_the_ten_lines_run_beside_the_demonstration(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "holdfast", "demo", "--folder", str(tmp_path), "--port", "0", "--for", "0.5"]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout

@@ -143,6 +143,7 @@ def test_at_a_standby_a_command_ends_and_serve_waits_until_it_is_promoted(start:
         primary.remove()
 
 
+@pytest.mark.long
 def test_dev_works_and_starts_anew_when_the_module_changes(url: str, tmp_path: Path, start: Start) -> None:
     folder = write(tmp_path, url)
     program = start("dev", "shop:app", "--port", "0", "--json", PYTHONPATH=folder_path(folder))

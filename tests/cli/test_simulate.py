@@ -34,6 +34,7 @@ def small(tmp_path: Path) -> str:
     return str(file)
 
 
+@pytest.mark.long
 def test_the_example_is_played(cli: Call) -> None:
     answer = cli("simulate", str(SHOP))
     assert answer.code == 0, answer.err

@@ -13,12 +13,14 @@ TUTORIAL = DOCS / "tutorial.md"
 SQLITE = "sqlite:///shop.db"
 
 
+@pytest.mark.long
 def test_the_tutorial_runs_on_sqlite(tmp_path: Path) -> None:
     run(TUTORIAL, tmp_path, {}, {})
 
     assert (tmp_path / "shop.db").exists()
 
 
+@pytest.mark.long
 def test_the_tutorial_runs_on_postgresql_with_one_line_changed(tmp_path: Path, empty_database: str) -> None:
     assert sum(block.text.count(SQLITE) for block in blocks(TUTORIAL) if block.language == "python") == 1
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 
@@ -49,6 +51,7 @@ def test_the_first_lines_retry_an_exception_and_end_an_expected_failure(tmp_path
 
 
 # One test, because the tour takes seconds and pytest-xdist would otherwise make it several times.
+@pytest.mark.long
 def test_the_tour_shows_every_chapter_and_offers_lines_that_run(tmp_path: Path) -> None:
     tour = run(tmp_path, EXAMPLES / "tour.py", "--folder", str(tmp_path / "new"))
 

@@ -73,6 +73,7 @@ SEEN_IN = {  # where it would be searched for long, or in vain
     "a task that is held is started": BREAKERS + KINDS * 11,
     "a worker that was called lost goes on claiming": PAUSES,
     "a task begins although it is held": TIMES + KINDS * 52,
+    "a task begins where its queue is paused": BREAKERS + KINDS * 20,
     "a task begins with a worker that was called lost": RUNS + KINDS * 40,
     "what waits for an answer does not count against the limit": PLAIN + KINDS * 33,
     "what is released is not brought forward": TALLIES + KINDS * 2,

@@ -49,6 +49,7 @@ def check(fault: Fault, seeds: range, stage: Stage | None = None) -> None:
         pytest.fail(story_of(found[0], stage), pytrace=False)
 
 
+@pytest.mark.long
 @pytest.mark.fault(14, "crashes, delays, errors and jumping clocks")
 @pytest.mark.claim(*CLAIMS)
 @pytest.mark.parametrize("start", range(0, SEEDS, AT_A_TIME))
@@ -56,6 +57,7 @@ def test_no_story_breaks_a_promise(start: int, fault: Fault) -> None:
     check(fault, range(start, start + AT_A_TIME))
 
 
+@pytest.mark.long
 @pytest.mark.fault(14, "crashes, delays, errors, lost answers and jumping clocks")
 @pytest.mark.claim(*CLAIMS)
 @pytest.mark.parametrize("start", range(0, SEEDS_ON_POSTGRES, 25))

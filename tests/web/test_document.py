@@ -63,6 +63,7 @@ def test_bodies_and_answers_have_examples(client: Client) -> None:
         assert any("examples" in field for field in schemas[name]["properties"].values()), name
 
 
+@pytest.mark.long
 def test_nothing_that_is_sent_breaks_the_server_or_the_document(shop: App, url: str) -> None:
     attack_everything(shop, EXAMPLES[url.partition(":")[0].removesuffix("ql")])
 
