@@ -43,9 +43,7 @@ class PostgresItems(PostgresAdding):
         self._to_begin = False  # the next statements begin the transaction
         self._ends_made = False  # the last ones end it
         self._makers: dict[Step, Lots] = {}  # of which the next lot is expected
-        self.counted: dict[
-            Step, int
-        ] = {}  # steps whose items are still being made: how many of their tasks are done, or more
+        self.counted: dict[Step, int] = {}  # of steps whose items are being made: at least so many tasks are done
 
     def add_items(
         self, run: int, step: str, produced: int, items: Sequence[Any], cursor: Any, last: bool
