@@ -57,7 +57,7 @@ def test_triggers_params_and_published_values_stay_text(shop: Shop, opens: Opens
 def test_titles_authors_branches_and_logs_of_builds_stay_text(shop: Shop, opens: Opens) -> None:
     name = "evil.txt"
     commit = shop.yard.repository.commit(f'[steps.a]\nrun = ["cat {name}"]\n', {name: COLOURED})
-    build = shop.yard.ask(commit, title=EVIL, author=EVIL, branch="a<b>&'").build.id
+    build = shop.yard.ask(commit, title=EVIL, author=EVIL, branch="<img/src=x/onerror=window.hit=1>&'").build.id
     shop.until(lambda: not shop.yard.projects.look(build).active)
     for path in ("/builds", f"/builds/{build}", "/builds?branch=<script>"):
         safe(opens(path))

@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
+from urllib.parse import unquote
 
+import anyio
 import pytest
 from litestar import Litestar
 from litestar.exceptions import WebSocketDisconnect
@@ -114,6 +116,46 @@ def test_no_way_of_writing_a_path_gets_past_the_check(shop: App, stranger: Clien
             for method in ("GET", "POST"):
                 answer = stranger.request(method, f"{ADDRESS}{path}", headers=headers)
                 assert answer.status_code == 401, (method, path, headers)
+
+
+async def status_of(asgi: Any, method: str, path: str, headers: list[tuple[bytes, bytes]]) -> int:
+    """For a path as it is written: a client would take its dots out before it asks."""
+    statuses: list[int] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def answer(message: Any) -> None:
+        statuses.append(message.get("status"))
+
+    scope = {"type": "http", "method": method, "path": unquote(path), "raw_path": path.encode(), "query_string": b""}
+    scope |= {
+        "headers": [(b"host", b"localhost:8765"), *headers],
+        "scheme": "http",
+        "http_version": "1.1",
+        "root_path": "",
+    }
+    scope |= {"client": ("127.0.0.1", 9), "server": ("127.0.0.1", 8765), "asgi": {"version": "3.0"}}
+    await asgi(scope, receive, answer)
+    return statuses[0]
+
+
+def test_nor_does_one_that_no_client_would_send(shop: App) -> None:
+    asgi, weak = create(shop), token(shop, "read")
+    known = [(b"authorization", f"Bearer {weak}".encode())]
+    for path in (
+        *TRICKS,
+        "/../api/v1/jobs",
+        "/healthz/..",
+        "/healthz/.",
+        "/badges/../api/v1/jobs",
+        "healthz/../metrics",
+    ):
+        bare = path.partition("?")[0]
+        for method in ("GET", "POST", "DELETE"):
+            assert anyio.run(status_of, asgi, method, bare, []) == 401, (method, path)
+            changes = method != "GET"
+            assert anyio.run(status_of, asgi, method, bare, known) in ((403, 404, 405) if changes else (200, 404)), path
 
 
 def test_what_needs_nobody_answers(stranger: Client) -> None:

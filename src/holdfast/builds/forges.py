@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from holdfast import strict_json
 from holdfast.builds.names import NO_COMMIT, check_commit, check_ref, title_of
 from holdfast.errors import Invalid
 
@@ -318,7 +319,9 @@ def _name(given: str | None) -> str:
 
 
 def _decoded(body: bytes, shape: type[Body]) -> Body:
+    """A name twice in an object is refused: the forge and we might go by different ones."""
     try:
+        strict_json.parse(body.decode())
         return msgspec.json.decode(body, type=shape)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise Invalid(f"The body cannot be read: {error}.") from None
