@@ -1,6 +1,7 @@
 """C2, C3, J12: what becomes of the jobs of a worker that is gone."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -232,6 +233,31 @@ def test_losses_are_forgotten_when_an_attempt_ends_otherwise(store: Store, clock
     end(worker, worker.claim_one())  # type: ignore[operator]
 
     assert (store.get(job.id).losses, store.get(job.id).crashes) == (0, 0)
+
+
+@pytest.mark.claim("R4")
+def test_what_becomes_overdue_during_a_look_is_looked_at_next(
+    store: Store, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not seen by the look, and would have waited for the next sweep that comes by itself."""
+    declare(store, on_crash="timeout")
+    job = add(store, timeout=30)
+    worker = WorkerByHand(store)
+    worker.claim_one()
+    worker.die()
+    clock.advance(29)
+    own: Any = store
+    look = own._end_overdue_page
+
+    def long_look(*asked: Any) -> Any:
+        found = look(*asked)
+        clock.advance(2)
+        return found
+
+    monkeypatch.setattr(own, "_end_overdue_page", long_look)
+    assert store.end_overdue() == 0
+    assert store.end_overdue() is None
+    assert store.get(job.id).state is State.ERROR
 
 
 @pytest.mark.claim("C3", "J12", "R4")

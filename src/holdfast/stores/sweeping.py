@@ -105,16 +105,17 @@ class Sweeping(Looping):
 
         What somebody else has locked is left and not counted: whoever looked at once again would look without end.
         """
-        _, more = self._by_pages(self._end_overdue_page)
+        looks: list[datetime] = []
+        _, more = self._by_pages(lambda after: self._end_overdue_page(after, looks))
         if more:
             return 0.0
-        with self.work(write=False):
-            now = self.now()
-            deadline = self.moment(self.rows("next_deadline", {"now": self.time(now)})[0]["deadline_time"])
-            return None if deadline is None else (deadline - now).total_seconds()
+        with self.work(write=False):  # what has become overdue since the first look was not seen by it
+            deadline = self.moment(self.rows("next_deadline", {"now": self.time(looks[0])})[0]["deadline_time"])
+            return None if deadline is None else max(0.0, (deadline - self.now()).total_seconds())
 
-    def _end_overdue_page(self, after: int) -> tuple[int, Sequence[int]]:
+    def _end_overdue_page(self, after: int, looks: list[datetime]) -> tuple[int, Sequence[int]]:
         now = self.now()
+        looks.append(now)
         leases = self.rows("overdue", {"now": self.time(now), "after": after, "limit": BATCH})
         ends = {(job, self.moment(lease["deadline_time"])) for lease in leases for job in self.unpack(lease["ids"])}
         rows, busy = self._lock_free([job for job, _ in ends])
