@@ -15,6 +15,7 @@ from holdfast.stores.contract import Claimed, Done, Want
 from holdfast.stores.postgres.jobs import Mistaken, PostgresStore
 from holdfast.stores.postgres.wire import Wire
 from tests.by_hand import WorkerByHand
+from tests.workflows.ways import Ways, noted
 
 Make = Callable[..., App]
 
@@ -42,27 +43,14 @@ class Chain:
         return [step.state.value for step in self.run.refresh().steps.values()]
 
 
-class Ways(list[str]):
-    """What the store did: worked ahead, or had to look after all."""
-
-
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
-    found = Ways()
-
-    def noted(owner: type, name: str, word: str) -> None:
-        was = getattr(owner, name)
-
-        def called(self: Any, *args: Any) -> Any:
-            found.append(word)
-            return was(self, *args)
-
-        monkeypatch.setattr(owner, name, called)
-
-    noted(Mistaken, "__init__", "mistaken")
-    noted(PostgresStore, "settle_ahead", "ahead")
-    noted(PostgresStore, "settle_and_look", "looked")
-    return found
+    return noted(
+        monkeypatch,
+        (Mistaken, "__init__", "mistaken"),
+        (PostgresStore, "settle_ahead", "ahead"),
+        (PostgresStore, "settle_and_look", "looked"),
+    )
 
 
 @pytest.fixture

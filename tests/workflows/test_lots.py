@@ -22,33 +22,21 @@ from tests.by_hand import error
 from tests.faults.fleet import until
 from tests.raw_sql import RawSql
 from tests.workflows.made_by_hand import Lender, Scene
+from tests.workflows.ways import Ways, noted
 
 pytestmark = pytest.mark.claim("F12")
 Make = Callable[..., App]
 
 
-class Ways(list[str]):
-    """What the store did: one round trip, or step by step after all."""
-
-
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
-    found = Ways()
-
-    def noted(owner: type, name: str, word: str) -> None:
-        was = getattr(owner, name)
-
-        def called(self: Any, *args: Any) -> Any:
-            found.append(word)
-            return was(self, *args)
-
-        monkeypatch.setattr(owner, name, called)
-
-    noted(Mistaken, "__init__", "mistaken")
-    noted(PostgresStore, "store_lot", "lot")
-    noted(PostgresStore, "_exchange_counted", "counted")
-    noted(PostgresStore, "settle_and_look", "looked")
-    return found
+    return noted(
+        monkeypatch,
+        (Mistaken, "__init__", "mistaken"),
+        (PostgresStore, "store_lot", "lot"),
+        (PostgresStore, "_exchange_counted", "counted"),
+        (PostgresStore, "settle_and_look", "looked"),
+    )
 
 
 @pytest.fixture
@@ -239,6 +227,7 @@ def test_an_error_of_the_generator_ends_the_step_with_what_was_made(app: Make) -
         run = own.workflows["w"].submit("t").wait(100)
     assert run.state == "ERROR"
     assert run.steps["each"].created == len(done) == run.steps["each"].succeeded
+    assert not getattr(own.store, "_makers", None), "nobody goes on from there"
 
 
 def is_over(run: Run) -> bool:

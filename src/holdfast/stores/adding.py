@@ -170,9 +170,8 @@ class Adding(Changing):
         lending, sure, stored = None, False, False
         try:
             with self.connection.lock:  # several threads may use this store
-                takers = (
-                    () if self.connection.depth else self.takers
-                )  # an open transaction's end is for its owner to tell
+                # The end of an open transaction is for its owner to tell.
+                takers = () if self.connection.depth else self.takers
                 self.lending = lending = Lending(takers, worker, ending)
                 try:
                     yield lending
