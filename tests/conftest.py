@@ -3,15 +3,17 @@
 - `url` runs a test once on SQLite and once on PostgreSQL; the file or database is its own.
 - Their files are kept in memory where there is room for them; of tests that pass nothing is left.
 - What is marked `long` begins first, on every process of a run.
-- On PostgreSQL `instance` is set up already, with what the folder's `preparation` has declared in it.
+- `instance` is set up already, with what the folder's `preparation` has declared in it, and watched (`tests.watching`).
 """
 
 import gc
 import itertools
 import os
+import shutil
 import string
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from tests.postgres_on_demand import Guard, server_in
 from tests.postgres_server import Server
 from tests.prepared import Prepared
 from tests.raw_sql import RawSql
+from tests.watching import watch
 
 pytest_plugins = ["tests.faults.report"]
 GUARD = pytest.StashKey[Guard]()
@@ -103,7 +106,7 @@ def prepared(postgres: Server) -> Iterator[Prepared]:
 
 @pytest.fixture(scope="session")
 def preparation() -> Preparation:
-    """What every test of a folder finds on PostgreSQL; it may be redefined there."""
+    """What every test of a folder finds; it may be redefined there."""
     return with_queues()
 
 
@@ -115,6 +118,20 @@ def with_queues(*names: str) -> Preparation:
         store.set_up()
         store.register([QueueDeclared(name, f"{INSTANCE}_{name}") for name in names], ())
         store.close()
+        watch(url, INSTANCE)
+
+    return prepare
+
+
+@pytest.fixture(scope="session")
+def prepared_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Preparation], Path]:
+    """For SQLite: what is prepared is prepared once, and copied for each test."""
+
+    @cache
+    def prepare(preparation: Preparation) -> Path:
+        path = tmp_path_factory.mktemp("prepared") / "jobs.db"
+        preparation(f"sqlite:///{path}")
+        return path
 
     return prepare
 
@@ -127,9 +144,15 @@ def postgres_url(prepared: Prepared, preparation: Preparation) -> Iterator[str]:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    preparation: Preparation,
+    prepared_files: Callable[[Preparation], Path],
+) -> str:
     """A database: each test runs on both."""
     if request.param == "sqlite":
+        shutil.copyfile(prepared_files(preparation), tmp_path / "jobs.db")
         return f"sqlite:///{tmp_path}/jobs.db"
     found: str = request.getfixturevalue("postgres_url")
     return found

@@ -16,12 +16,9 @@ from tests.build_invariants import check_builds
 from tests.raw_sql import RawSql
 from tests.run_invariants import check_runs
 from tests.start_invariants import check_limits, check_starts, ids_of
+from tests.watching import THERE, breaches
 
 Row = dict[str, Any]
-IS_SET_UP = {
-    False: "select 1 as found from sqlite_master where name = :table",
-    True: "select 1 as found from pg_class where relname = :table",
-}
 
 
 def check_invariants(
@@ -38,6 +35,7 @@ def check_invariants(
     sql = RawSql(url, instance)
     try:
         Invariants(sql).check(accepted, final_before or {}, builds)
+        assert not (seen := breaches(sql)), "; ".join(seen[:5])
     finally:
         sql.close()
 
@@ -58,7 +56,7 @@ class Invariants:
         """`set_back`: seconds by which clocks may have gone back since the jobs that run were claimed."""
         self.sql, self.set_back = sql, set_back
         with sql.snapshot():
-            if not sql(IS_SET_UP[sql.postgres], table=f"{sql.instance}__queue"):
+            if not sql(THERE[sql.postgres], table=f"{sql.instance}__queue"):
                 self.jobs, self.archive, self.hints, self.keys, self.leases, self.attempts = {}, {}, {}, [], [], []
                 self.runs, self.steps, self.holds, self.queues, self.audits, self.builds = [], [], [], [], [], []
                 return

@@ -1,8 +1,8 @@
 """I5 and I6, told from rows at one moment: what the last claim of each queue was allowed, and when attempts began.
 
 - I5. Whatever a queue's held and waiting jobs use now, they used when the last of them was claimed, since the others were
-  held then already. So the limit of that moment must have had room for all of them; a limit that somebody lowered later
-  stops nothing. The limits of a queue are told by the audit.
+  held then already. So the limit of that moment must have had room for all of them; a limit that somebody lowered or raised
+  later says nothing. The limits of a queue are told by the audit. What a moment cannot show, `tests.watching` does.
 - I6. The row tells when its last attempt was wanted and when it began, the records tell when each earlier one did; the
   windows and the expiry of a job never change once it has begun.
 """
@@ -17,6 +17,7 @@ from holdfast.jobs import windows
 Row = Mapping[str, Any]
 NO_LIMIT = float("inf")
 ROUNDING = 1e-9
+A_TURN = 1.0  # seconds: a claim says when it began, and may have waited for whoever changed the limit
 
 
 def check_limits(
@@ -35,14 +36,15 @@ def check_limits(
         if claimed:
             mine = [row for row in changes if row["queue"] == queue["name"]]
             total = sum(job["throttle_factor"] for job in found)
-            allowed = highest_limit(queue, mine, earlier(max(claimed), set_back))
+            last, doubt = max(claimed), max(A_TURN, set_back)
+            allowed = highest_limit(queue, mine, later(last, -set_back), later(last, doubt))
             assert total <= allowed * (1 + ROUNDING), (
                 f"I5: queue {queue['name']} uses {total:g} of {allowed:g} since its last claim: {[job['id'] for job in found]}"
             )
 
 
-def earlier(moment: Any, seconds: float) -> Any:
-    return moment - timedelta(seconds=seconds) if isinstance(moment, datetime) else moment - seconds * 1_000_000
+def later(moment: Any, seconds: float) -> Any:
+    return moment + timedelta(seconds=seconds) if isinstance(moment, datetime) else moment + seconds * 1_000_000
 
 
 def ids_of(lease: Row) -> list[int]:
@@ -50,15 +52,17 @@ def ids_of(lease: Row) -> list[int]:
     return found
 
 
-def highest_limit(queue: Row, changes: Iterable[Row], since: Any) -> float:
-    """The highest limit that was in force at this moment or later."""
-    now = queue["declared_limit"] if queue["set_limit"] is None else queue["set_limit"]
-    limits, before = [now], queue["declared_limit"]
+def highest_limit(queue: Row, changes: Iterable[Row], since: Any, until: Any) -> float:
+    """The highest limit that was in force at any moment from the one to the other."""
+    declared = queue["declared_limit"]
+    limit, limits = declared, []
     for change in sorted(changes, key=lambda row: row["id"]):
+        if change["time"] > until:
+            break
         if change["time"] >= since:
-            limits.append(before)
-        before = queue["declared_limit"] if change["detail"] == "declared" else float(change["detail"])
-    return max(NO_LIMIT if limit < 1 else limit for limit in limits)
+            limits.append(limit)
+        limit = declared if change["detail"] == "declared" else float(change["detail"])
+    return max(NO_LIMIT if each < 1 else each for each in [*limits, limit])
 
 
 def check_starts(jobs: Iterable[Row], attempts: Iterable[Row]) -> None:

@@ -1,6 +1,7 @@
 """The checker of the invariants finds what is planted by plain SQL or in the files, and nothing where all is well."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,51 @@ def test_a_claim_after_the_limit_was_lowered_is_a_breach(
     sql("update {queue} set set_limit = 1")
     with pytest.raises(AssertionError, match="I5"):
         check_invariants(url, instance)
+
+
+def test_a_limit_that_is_raised_later_hides_no_breach(
+    store: Store, sql: RawSql, url: str, instance: str, clock: MovableClock
+) -> None:
+    store.limit("mail", 1, "test")
+    clock.advance(10)
+    add(store), add(store)
+    sql("update {queue} set set_limit = 2")
+    worker = WorkerByHand(store)
+    assert [len(worker.claim()) for _ in range(2)] == [1, 1]
+    clock.advance(10)
+    store.limit("mail", 3, "test")
+    with pytest.raises(AssertionError, match="I5"):
+        check_invariants(url, instance)
+
+
+BY_STEALTH = {  # a claim past Holdfast, and an end that leaves nothing to see
+    "claim": "update {queue:mail} set state = 'running', situation = 'held', attempt = 1, worker = 1, start_time = create_time where id = :id",
+    "lease": "insert into {lease} (queue, worker, factor, ids) select 'mail', 1, throttle_factor, IDS from {queue:mail} where id = :id",
+    "unlease": "delete from {lease}",
+    "line": "delete from {ready}",
+    "later": "delete from {waiting}",
+    "early": "update {queue:mail} set scheduled_run_time = create_time",
+    "end": "update {queue:mail} set state = 'final', situation = null, outcome = 'success', end_time = create_time where id = :id",
+}
+
+
+@pytest.mark.parametrize(("named", "limit", "wait"), [("I5: .* to 2.* of 1", 1, 0), ("I6: .* before its time", 0, 60)])
+def test_what_has_gone_again_was_seen(
+    store: Store, sql: RawSql, url: str, instance: str, clock: MovableClock, named: str, limit: int, wait: int
+) -> None:
+    store.limit("mail", limit, "test")
+    jobs = [add(store, scheduled_run_time=clock.now() + timedelta(seconds=wait)).id for _ in range(2)]
+    check_invariants(url, instance, jobs)
+    ids = "array[:id]::bigint[]" if sql.postgres else "json_array(:id)"
+    for deed in ("claim", "lease"):
+        for job in jobs:
+            sql(BY_STEALTH[deed].replace("IDS", ids), id=job)
+    for deed in ("unlease", "line", "later", "early"):
+        sql(BY_STEALTH[deed])
+    for job in jobs:
+        sql(BY_STEALTH["end"], id=job)
+    with pytest.raises(AssertionError, match=named):
+        check_invariants(url, instance, jobs)
 
 
 BUILD_PLANTS: dict[str, Callable[[Path], object]] = {
