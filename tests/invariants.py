@@ -2,23 +2,29 @@
 
 The numbers are those of the fault list: I1 no accepted job is lost; I2 at most one live attempt owns a job; I3 a final
 row never changes; I4 at most one living job per type and key; I5 no claim lifts a queue above the limit then in force;
-I6 nothing starts outside its window or before its time; I7 every job is final, running, or can be found by somebody;
-I8 runs of workflows agree with their steps and tasks; I9 `attempt` is what the records of attempts say; I10 builds agree
-with their files.
+I6 nothing starts outside its window or before its time; I7 every job is final, running, or can be found by somebody and is
+explained truly; I8 runs of workflows agree with their steps and tasks; I9 `attempt` is what the records of attempts say; I10
+builds agree with their files. That a final row never changes and no second job takes a key is also refused by the tables.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from holdfast.clock import Clock
+from holdfast.stores.contract import Store
+from holdfast.stores.open import open_store
 from tests.build_invariants import check_builds
+from tests.explain_invariants import check_explained
 from tests.raw_sql import RawSql
 from tests.run_invariants import check_runs
 from tests.start_invariants import check_limits, check_starts, ids_of
 from tests.watching import THERE, breaches
 
 Row = dict[str, Any]
+EXPLAINED = 4  # jobs at a time
 
 
 def check_invariants(
@@ -34,7 +40,11 @@ def check_invariants(
     """
     sql = RawSql(url, instance)
     try:
-        Invariants(sql).check(accepted, final_before or {}, builds)
+        invariants = Invariants(sql)
+        invariants.check(accepted, final_before or {}, builds)
+        if some := invariants.unowned()[:EXPLAINED]:
+            with closing(open_store(url, instance, Clock())) as store:
+                invariants.explained(store, some)
         assert not (seen := breaches(sql)), "; ".join(seen[:5])
     finally:
         sql.close()
@@ -135,9 +145,26 @@ class Invariants:
                 if row is not None and self._agrees(name, hint, row):
                     found.setdefault(row["id"], []).append(name)
         for job_id, row in self.jobs.items():
-            free = row["state"] != "final" and row["situation"] in (None, "loose")
             places = found.get(job_id, [])
-            assert len(places) == free, f"I7: job {job_id} ({row['state']}, {row['situation']}) is found in {places}"
+            assert len(places) == _free(row), (
+                f"I7: job {job_id} ({row['state']}, {row['situation']}) is found in {places}"
+            )
+
+    def unowned(self) -> list[int]:
+        """Jobs that are neither final nor running."""
+        return [job_id for job_id, row in self.jobs.items() if _free(row)]
+
+    def explained(self, store: Store, job_ids: Iterable[int]) -> None:
+        """What `explain` says of each of these is so."""
+        queues = {row["name"]: row for row in self.queues}
+        used: Counter[str] = Counter()
+        for row in self.jobs.values():
+            if row["situation"] in ("held", "waiting"):
+                used[row["queue"]] += row["throttle_factor"]
+        for job_id in job_ids:
+            row = self.jobs[job_id]
+            places = {name for name, hints in self.hints.items() if any(hint["id"] == job_id for hint in hints)}
+            check_explained(store, row, places, queues[row["queue"]], used[row["queue"]])
 
     def _agrees(self, name: str, hint: Row, row: Row) -> bool:
         if name == "waiting":
@@ -159,3 +186,7 @@ class Invariants:
             assert row["attempt"] == len(records) + plain, (
                 f"I9: job {job_id} has attempt {row['attempt']}, records {records}"
             )
+
+
+def _free(row: Row) -> bool:
+    return row["state"] != "final" and row["situation"] in (None, "loose")

@@ -19,7 +19,7 @@ OTHER_TIME = {False: "scheduled_run_time + 1000000", True: "scheduled_run_time +
 PLANTS: dict[str, tuple[str, str]] = {
     "I2": ("held", "delete from {lease}"),
     "I4": ("due", "delete from {key}"),
-    "I5": ("throttled", "update {queue} set set_limit = 1"),
+    "I5": ("throttled", "update {audit} set detail = '1'"),
     "I6: .* before its time": ("held", "update {queue:mail} set scheduled_run_time = LATER"),
     "I6: .* outside": ("held", """update {queue:mail} set time_windows = '["01:00-01:01"]'"""),
     "I6: .* expired": ("held", "update {queue:mail} set expires_time = start_time"),
