@@ -28,9 +28,13 @@ class Job:
         return bool(self.row["scheduled_run_time"] <= self.now)
 
     @property
+    def wanted(self) -> bool:
+        return self.due and not self.queue["paused"] and "undecided" not in self.places
+
+    @property
     def stands(self) -> bool:
-        """Due, and where a claim finds it."""
-        return self.due and bool(self.places & {"ready", "aside", "waiting", "parked"}) and not self.queue["paused"]
+        """Wanted, and where somebody finds it."""
+        return self.wanted and bool(self.places)
 
 
 TRUE: Mapping[Reason, Seen] = {
@@ -44,14 +48,14 @@ TRUE: Mapping[Reason, Seen] = {
     Reason.PAUSED: lambda job: bool(job.queue["paused"]),
     Reason.ON_HOLD: lambda job: job.row["run"] is not None,
     Reason.NO_WORKER: lambda job: "undecided" not in job.places,
-    Reason.PREFERS: lambda job: job.stands,
+    Reason.PREFERS: lambda job: job.wanted,
     Reason.BREAKER_OPEN: lambda job: "undecided" not in job.places,
     Reason.FACTOR_ABOVE_LIMIT: lambda job: job.row["throttle_factor"] > job.limit or bool(job.queue["throttler"]),
-    Reason.THROTTLED: lambda job: job.stands and job.used + job.row["throttle_factor"] > job.limit,
-    Reason.SHARE: lambda job: job.stands and bool(job.queue["throttler"]),
-    Reason.RATE: lambda job: job.stands and bool(job.queue["throttler"]),
-    Reason.REFUSED: lambda job: job.stands and bool(job.queue["throttler"]),
-    Reason.RESERVED: lambda job: job.stands and (job.limit < float("inf") or bool(job.queue["throttler"])),
+    Reason.THROTTLED: lambda job: job.wanted and job.used + job.row["throttle_factor"] > job.limit,
+    Reason.SHARE: lambda job: job.wanted and bool(job.queue["throttler"]),
+    Reason.RATE: lambda job: job.wanted and bool(job.queue["throttler"]),
+    Reason.REFUSED: lambda job: job.wanted and bool(job.queue["throttler"]),
+    Reason.RESERVED: lambda job: job.wanted and (job.limit < float("inf") or bool(job.queue["throttler"])),
     Reason.IN_LINE: lambda job: job.stands and job.row["situation"] is None,
     Reason.OUT_OF_LINE: lambda job: job.due and not job.places,
     Reason.LOOSE: lambda job: job.stands and job.row["situation"] == "loose",

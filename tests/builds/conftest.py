@@ -1,6 +1,6 @@
 """A repository and a folder for each test, and programs that build."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from holdfast.projects import QUEUE, STATUS_QUEUE
 from tests.builds.making import Repository
 from tests.builds.yard import Yard
 from tests.conftest import Preparation, with_queues
+from tests.invariants import check_invariants
 
 
 @pytest.fixture(scope="session")
@@ -39,3 +40,15 @@ def yard(app: Callable[..., App], tmp_path: Path, repository: Repository) -> Cal
         return Yard(app(), root, repository, **settings)
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def invariants(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
+    """A test of builds may leave nothing behind that breaks them; its files agree with the database."""
+    if "yard" not in request.fixturenames:
+        yield
+        return
+    url, instance = request.getfixturevalue("url"), request.getfixturevalue("instance")
+    yield
+    if request.node.get_closest_marker("broken_on_purpose") is None:
+        check_invariants(url, instance, builds=tmp_path / "yard" / "builds")

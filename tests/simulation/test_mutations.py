@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from holdfast.jobs import breaker, schedules, throttlers
+from holdfast.jobs import breaker, explain, obstacles, schedules, throttlers
 from holdfast.jobs.breaker import BreakerState
+from holdfast.jobs.facts import Facts
 from holdfast.jobs.job import Situation
 from holdfast.jobs.schedules import Schedule
 from holdfast.stores import archiving, breaking, running
@@ -145,6 +146,10 @@ MUTATIONS = {
     "what came last is claimed first": both(
         statement("head", IN_ORDER, LAST_FIRST), statement("take_head", IN_ORDER, LAST_FIRST)
     ),
+    "explain does not know of pauses": replaced(
+        explain, "OBSTACLES", [look for look in explain.OBSTACLES if look is not obstacles.paused]
+    ),
+    "explain takes what is due for what is not": replaced(Facts, "due", property(lambda self: False)),
     "an attempt that erred leaves no record": replaced(Changing, "_record", lambda *_: ()),
     "what has expired is not looked for": replaced(jobs.SqliteStore, "shut", lambda self: 0),
     "leases do not end": statement("end_leases", "where ", "where false and "),

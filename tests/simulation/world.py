@@ -16,9 +16,13 @@ from typing import Any
 
 from holdfast.errors import Unavailable
 from holdfast.jobs import windows
+from holdfast.jobs.explain import explain
+from holdfast.jobs.facts import Facts
+from holdfast.jobs.facts import Place as Beside
 from holdfast.jobs.holds import Hold, Level
 from holdfast.jobs.job import Answer, JobError, Outcome, Situation
 from holdfast.jobs.outcome import WAIT, Failed, Retry, Snooze
+from holdfast.jobs.reasons import Reason
 from holdfast.jobs.retry import Fixed, encode
 from holdfast.jobs.states import ABORT_PATIENCE
 from holdfast.jobs.throttlers import encode as encode_throttler
@@ -111,6 +115,19 @@ THESE = {
     True: "(select value::bigint from json_array_elements_text(:ids::json))",
 }
 Place = tuple[str, float, float, int]  # in line: of which type, and what decides
+Word = tuple[Facts, Reason]  # what an explanation was made from, and what it said
+CLOSED = frozenset(  # reasons that no claim makes go away
+    {
+        Reason.NOT_DUE,
+        Reason.WINDOW,
+        Reason.EXPIRED,
+        Reason.RETRY_DELAY,
+        Reason.SNOOZED,
+        Reason.PAUSED,
+        Reason.ON_HOLD,
+        Reason.NO_WORKER,
+    }
+)
 CHECK_EVERY = 12  # actions
 ROUNDS = 250  # of healing
 MUCH = 50  # jobs
@@ -180,6 +197,7 @@ class VirtualWorker:
         wants = [Want(queue, room, room) for queue in queues] if room else []
         breaker: Row | None = None
         line: set[Place] = set()
+        word: Word | None = None
         try:
             self.obey()
             if self.unsure:
@@ -192,6 +210,7 @@ class VirtualWorker:
             if before_it is not None:
                 before_it()
             before, breaker, line = self.world.stale_rows(turn), self.world.breaker_row(), self.world.line()
+            word = self.world.explanation()
             with strike or nullcontext():
                 answer = self.store.exchange(turn)
         except Unavailable as error:
@@ -208,6 +227,7 @@ class VirtualWorker:
         self.world.settled(before, {call.id for call in answer.claimed})
         self.world.claimed(answer.claimed)
         self.world.check_order(line, answer.claimed)
+        self.world.check_word(word, turn, answer.claimed)
 
     def _got(self, calls: Sequence[Claimed], told: Mapping[tuple[int, str, int], StepOfRun]) -> None:
         self.memory.learn(told)
@@ -353,6 +373,7 @@ class World(Schedules, Breakers, Publications):
         self.owners: dict[int, tuple[VirtualWorker, int, Claimed]] = {}
         self.paused: set[str] = set()
         self.to_end: set[int] = set()  # what somebody wanted to end
+        self.asked = 0  # explanations
         self.kept = 0  # the job that somebody has locked
         self.start(0.0, 0.0)
         self.start(0.9, 0.0)
@@ -779,6 +800,39 @@ class World(Schedules, Breakers, Publications):
         if calls and passed:
             raise Broken(f"W2: job {calls[0].id} began before {passed[0][0]} {passed[0][3]}, which stood in line")
 
+    def explanation(self) -> Word | None:
+        """What is said of one of the jobs that nobody has; each time of another."""
+        free = self.sql(
+            "select id from {job} where state <> 'final' and coalesce(situation, 'loose') = 'loose' order by id"
+        )
+        if not free:
+            return None
+        self.asked += 1
+        facts = self.store.facts(free[self.asked % len(free)]["id"])
+        return facts, explain(facts).reason
+
+    def check_word(self, word: Word | None, turn: Turn, calls: Sequence[Claimed]) -> None:
+        """What was said to stand in its way did, and where nothing was, nothing did."""
+        if word is None:
+            return
+        (facts, reason), claimed = word, {call.id for call in calls}
+        job = facts.job
+        if job.id in claimed and reason in CLOSED:
+            raise Broken(f"I7: job {job.id} was claimed, and was said not to run: {reason}")
+        waits = reason is Reason.IN_LINE and facts.place is Beside.READY and not facts.before and job.id != self.kept
+        served = any(want.queue == job.queue for want in turn.wants) and job.job_type in turn.types
+        stood = facts.ready_time is not None and facts.ready_time <= facts.now  # a clock may have been set back
+        if (
+            waits
+            and served
+            and stood
+            and not calls
+            and not turn.done
+            and not turn.reports
+            and turn.worker in self.living()
+        ):
+            raise Broken(f"I7: job {job.id} was not claimed, and nothing was said to stand in its way")
+
     def living(self) -> set[int]:
         return {row.id for row in self.store.workers()}
 
@@ -798,6 +852,8 @@ class World(Schedules, Breakers, Publications):
 
     def check(self) -> None:
         invariants = Invariants(self.sql, SET_BACK)
+        free = invariants.unowned()
+        invariants.explained(self.store, free[self.asked % len(free) :][:1] if free else ())
         invariants.hints["waiting"] += self.missing(invariants)
         invariants.check(self.accepted, self.undeleted(self.finals, invariants))
         self.finals.update(invariants.finals())
