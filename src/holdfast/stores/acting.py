@@ -10,7 +10,7 @@ from holdfast.stores.contract import NewJob, RunRow, RunStep
 from holdfast.stores.running import RunHead, Running, keys_of
 from holdfast.stores.runs import MOST
 from holdfast.workflows import states
-from holdfast.workflows.plan import StepRow, as_step, overview, plan
+from holdfast.workflows.plan import STARTED, StepRow, as_step, overview, plan
 from holdfast.workflows.states import STEP_STATES, StepState, WorkflowState
 
 
@@ -67,11 +67,23 @@ class Acting(Running):
             self._audit(actor, "abort", detail=row.title)
             known = {step.counts.name: step for step in row.steps}
             ended = states.abort([as_step(head.shape.steps[name], step.counts) for name, step in known.items()])
-            steps = [structs.replace(known[end.name].counts, state=end.state) for end in ended]
+            counts = self._none_waits(head, {name: step.counts for name, step in known.items()})
+            steps = [structs.replace(counts[end.name], state=end.state) for end in ended]
             self._put_run(structs.replace(head, aborted=True), overview(row.definition, steps), known, steps)
             self.run("begin_abort", {"id": run, "actor": actor})
         self.abort_tasks(run, actor)
         return self.run_by_id(run)
+
+    def _none_waits(self, head: RunHead, counts: Mapping[str, StepRow]) -> dict[str, StepRow]:
+        """What a retry left to a later phase has no jobs yet that could be aborted: it is erred again."""
+        declared = head.shape.steps
+        undone = [declared[name].phase for name, each in counts.items() if not STEP_STATES[each.state].done]
+        return {
+            name: structs.replace(each, undone=0, errors=each.errors + each.undone)
+            if each.state in STARTED and declared[name].phase > min(undone)
+            else each
+            for name, each in counts.items()
+        }
 
     def abort_tasks(self, run: int, actor: str) -> int:
         """Abort the living jobs of a run that was aborted; how many. Those that somebody has locked come last: they are waited for."""
