@@ -373,7 +373,8 @@ class World(Schedules, Breakers, Publications):
         self.owners: dict[int, tuple[VirtualWorker, int, Claimed]] = {}
         self.paused: set[str] = set()
         self.to_end: set[int] = set()  # what somebody wanted to end
-        self.asked = 0  # explanations
+        self.asked = 0  # turns
+        self.healing = False
         self.kept = 0  # the job that somebody has locked
         self.start(0.0, 0.0)
         self.start(0.9, 0.0)
@@ -801,14 +802,16 @@ class World(Schedules, Breakers, Publications):
             raise Broken(f"W2: job {calls[0].id} began before {passed[0][0]} {passed[0][3]}, which stood in line")
 
     def explanation(self) -> Word | None:
-        """What is said of one of the jobs that nobody has; each time of another."""
+        """What is said of one of the jobs that nobody has, before every other turn; each time of another."""
+        self.asked += 1
+        if self.asked % 2 or self.healing:
+            return None
         free = self.sql(
             "select id from {job} where state <> 'final' and coalesce(situation, 'loose') = 'loose' order by id"
         )
         if not free:
             return None
-        self.asked += 1
-        facts = self.store.facts(free[self.asked % len(free)]["id"])
+        facts = self.store.facts(free[self.asked // 2 % len(free)]["id"])
         return facts, explain(facts).reason
 
     def check_word(self, word: Word | None, turn: Turn, calls: Sequence[Claimed]) -> None:
@@ -904,6 +907,7 @@ class World(Schedules, Breakers, Publications):
     def heal(self) -> None:
         """Nothing bad happens any more: then everything comes to its end."""
         self.say("from here on nothing bad happens")
+        self.healing = True
         for worker in list(self.workers):
             if worker.frozen_since is not None:
                 self._thaw(worker)

@@ -66,7 +66,7 @@ class Explaining(Claiming):
 
     def _living_facts(self, job: Job) -> dict[str, Any]:
         self._read_queues()
-        queue, declared = self.queue_row(job.queue), self._read_types().get(job.job_type)
+        queue, declared = self.queue_row(job.queue), self._types_named([job.job_type]).get(job.job_type)
         facts = self._type_facts(declared) | self._history_facts(job)
         if job.situation is Situation.HELD:
             return facts | self._holder_facts(job)
