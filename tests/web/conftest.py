@@ -9,10 +9,13 @@ import pytest
 from litestar.testing import TestClient
 
 from holdfast import WAIT, App, Failed
+from holdfast.builds.build import QUEUE, STATUS_QUEUE
+from holdfast.clock import MovableClock
 from holdfast.web import auth, secret
 from holdfast.web.app import create
 from tests.cli.terminal import Call, called_here
 from tests.conftest import Preparation, with_queues
+from tests.web.furnished import Furnished
 
 ADDRESS = "http://localhost:8765"
 Client = TestClient[Any]
@@ -20,7 +23,7 @@ Client = TestClient[Any]
 
 @pytest.fixture(scope="session")
 def preparation() -> Preparation:
-    return with_queues("mail", "slow", "workflows")
+    return with_queues("mail", "slow", "workflows", QUEUE, STATUS_QUEUE)
 
 
 @pytest.fixture
@@ -52,6 +55,12 @@ def shop(app: Callable[..., App]) -> App:
 
     made.schedule("nightly", cron="0 3 * * *", zone="UTC", job=send, payload={"to": "all"})
     return made
+
+
+@pytest.fixture
+def furnished(shop: App, clock: MovableClock, tmp_path: Path) -> Furnished:
+    """The shop, with something of everything in it."""
+    return Furnished(shop, clock, tmp_path / "yard")
 
 
 @pytest.fixture
