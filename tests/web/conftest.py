@@ -64,9 +64,11 @@ def furnished(shop: App, clock: MovableClock, tmp_path: Path) -> Furnished:
 
 
 @pytest.fixture
-def stranger(shop: App) -> Iterator[Client]:
+def stranger(shop: App, request: pytest.FixtureRequest) -> Iterator[Client]:
     """Somebody without anything."""
-    with TestClient(create(shop), base_url=ADDRESS) as client:
+    builds = "furnished" in request.fixturenames
+    projects = request.getfixturevalue("furnished").yard.projects if builds else None
+    with TestClient(create(shop, projects=projects), base_url=ADDRESS) as client:
         yield client
 
 

@@ -19,6 +19,7 @@ from holdfast.web.app import create
 from tests.builds.making import Repository
 from tests.builds.yard import Yard
 from tests.by_hand import WorkerByHand
+from tests.raw_sql import RawSql
 
 API = "/api/v1"
 ENDLESS = f"{API}/events"  # the only stream of which nothing is ever over
@@ -28,6 +29,11 @@ run = ["echo done > report.txt"]
 outputs = { report = "report.txt" }
 """
 WEEK = 7 * 86400.0
+TABLES = {
+    True: "select tablename as name from pg_tables where schemaname = current_schema()",
+    False: "select name from sqlite_master where type = 'table'",
+}
+USED = "use_time"  # of a build: to look at it is use, which keeps it cached (B3)
 Row = tuple[int | str, ...]
 
 
@@ -76,6 +82,12 @@ def routes(app: App) -> Iterator[Route]:
         for handler in getattr(route, "route_handlers", ()):
             for method in sorted(handler.http_methods - {"OPTIONS"}):
                 yield Route(method, path, handler.opt.get("needs"))
+
+
+def everything(sql: RawSql) -> dict[str, list[str]]:
+    """The content of all tables, but for when builds were looked at."""
+    names = sorted(row["name"] for row in sql(TABLES[sql.postgres]) if not row["name"].startswith("sqlite_"))
+    return {name: sorted(str({**row, USED: None}) for row in sql(f'select * from "{name}"')) for name in names}
 
 
 class Furnished:
@@ -169,6 +181,7 @@ class Furnished:
         self.app.add_schedule("weekly", queue="mail", job_type="send", every=WEEK, payload={"to": "all"})
         self.asked, self.called_off = self.new_build(), self.new_build()
         self.yard.projects.abort(self.called_off)
+        self.yard.projects.sweep(self.app.store, everything=True)  # a server does, and must find nothing to do
         return [job.id for job in (due, late, carried, self.stumbled, self.asks[0])]
 
     def new_build(self, over: bool = False) -> int:

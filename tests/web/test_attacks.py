@@ -11,7 +11,9 @@ import pytest
 from holdfast import App
 from holdfast.web import paging
 from holdfast.web.app import create
+from tests.raw_sql import RawSql
 from tests.web.conftest import Client, token
+from tests.web.furnished import Furnished, Route, everything, routes
 
 JSON = {"Content-Type": "application/json"}
 INJECTIONS = (
@@ -20,6 +22,8 @@ INJECTIONS = (
     '" or ""="',
     "1 union select hash from token",
     "%' or 1=1 --",
+    "%",
+    "_",
     "\\'; select pg_sleep(5); --",
     "a\0b",
     "\N{FULLWIDTH APOSTROPHE} or 1=1",
@@ -28,46 +32,83 @@ INJECTIONS = (
     "%(job_type)s",
     "a" * 10_000,
 )
-WORDS = ("job_type", "job_key", "queue", "error", "state", "status", "situation", "outcome")
-NUMBERS = ("worker", "run", "retry_of", "priority", "attempt", "failures", "limit", "cursor", "archive")
-TIMES = tuple(
-    f"{name}_{end}" for name in ("create_time", "scheduled_run_time", "end_time") for end in ("since", "until")
-)
+STATES = {"jobs": "initial", "workflows": "SUCCESS", "builds": "Building"}
 
 
-def test_no_filter_is_taken_for_sql(client: Client, shop: App) -> None:
-    shop.enqueue("mail", "send", {"to": "a"}, job_key="k")
-    for name, text in product((*WORDS, *NUMBERS, *TIMES), INJECTIONS):
-        answer = client.get("/api/v1/jobs", params={name: text})
-        assert answer.status_code in (200, 400), (name, text, answer.text)
-        if answer.status_code == 200:
-            assert answer.json()["items"] == [], (name, text)
-    assert len(client.get("/api/v1/jobs").json()["items"]) == 1
+def test_no_filter_is_taken_for_sql(client: Client, furnished: Furnished, sql: RawSql) -> None:
+    """Nor a limit or a cursor: every parameter of every list, on an instance in which none of them is empty."""
+    before, tried = everything(sql), 0
+    for route, names in queries(client, furnished).items():
+        address = route.address(furnished.places(route)[0])
+        for name, text in product(names, INJECTIONS):
+            answer = client.get(address, params={name: text})
+            assert answer.status_code in (200, 400), (address, name, text, answer.text)
+            if answer.status_code == 200:
+                assert answer.json()["items"] == [], (address, name, text)
+                tried += 1
+    assert tried > 50  # texts that are allowed, and that nothing has
+    assert everything(sql) == before
 
 
-def test_no_name_in_a_path_is_taken_for_sql(client: Client) -> None:
-    paths = ("queues/{}", "types/{}", "schedules/{}", "workflows/{}/x", "workflows/x/{}")
-    for path, text in product(paths, INJECTIONS):
-        answer = client.get("/api/v1/" + path.format(quote(text, safe="")))
-        assert answer.status_code in (400, 404), (path, text)
+def queries(client: Client, furnished: Furnished) -> dict[Route, list[str]]:
+    """The query parameters of each route that has some, as the document names them."""
+    paths = client.get("/api/v1/openapi.json").json()["paths"]
+    asked = {
+        route: [each["name"] for each in paths[route.path]["get"].get("parameters", ()) if each["in"] == "query"]
+        for route in routes(furnished.app)
+        if route.method == "GET" and route.path in paths
+    }
+    return {route: names for route, names in asked.items() if names}
 
 
-def test_a_cursor_that_was_made_by_hand_is_refused(client: Client, shop: App) -> None:
-    for number in range(3):
-        shop.enqueue("mail", "send", {"to": str(number)})
+def test_no_name_in_a_path_is_taken_for_sql(client: Client, furnished: Furnished, sql: RawSql) -> None:
+    before = everything(sql)
+    for route in routes(furnished.app):
+        if route.method != "GET" or "{" not in route.path:
+            continue
+        row = furnished.places(route)[0]
+        for place, text in product(range(len(row)), INJECTIONS):
+            answer = client.get(route.address((*row[:place], text, *row[place + 1 :])))
+            assert answer.status_code in (400, 404), (route.path, place, text)
+    assert everything(sql) == before
+
+
+def test_a_cursor_that_was_made_by_hand_is_refused(client: Client, furnished: Furnished) -> None:
+    """Of every list that has one: altered, of another list, or with other filters than it was made for."""
+    lists = {route: names for route, names in queries(client, furnished).items() if "cursor" in names}
+    assert len(lists) > 4
+    given = {route: paged(client, furnished, route) for route in lists}
+    for route, (address, good) in given.items():
+        others = [cursor for _, cursor in given.values() if cursor != good]
+        made = [paging.write(1, word, "of something else") for word in ("jobs", "runs", "builds", "tasks", "log")]
+        for cursor in (good[:-1], good + "A", good[::-1], "AAAA", "", "=", "é", "' or 1=1 --", *others, *made):
+            answer = client.get(address, params={"limit": 1, "cursor": cursor})
+            assert (answer.status_code, answer.json().get("code")) == (400, "invalid"), (address, cursor)
+        for name in {"state", "workflow", "project"} & {*lists[route]}:
+            value = STATES[route.noun] if name == "state" else "x"
+            answer = client.get(address, params={"limit": 1, "cursor": good, name: value})
+            assert (answer.status_code, answer.json()["code"]) == (400, "invalid"), (address, name)
+
+
+def paged(client: Client, furnished: Furnished, route: Route) -> tuple[str, str]:
+    """An address of a list with more than one page, and the cursor of the second."""
+    for row in furnished.places(route):
+        found = client.get(route.address(row), params={"limit": 1}).json().get("cursor")
+        if found is not None:
+            return route.address(row), found
+    raise AssertionError(f"{route.path} has one page, whatever it is about")
+
+
+def test_an_altered_cursor_leads_nowhere_but_to_another_place_of_the_list(client: Client, furnished: Furnished) -> None:
+    everybody = {each["id"] for each in client.get("/api/v1/jobs?limit=1000").json()["items"]}
     good = client.get("/api/v1/jobs?limit=1").json()["cursor"]
-    forged = [
-        good[:-1],
-        good + "A",
-        good[::-1],
-        "AAAA",
-        "'; drop table jobs; --",
-        paging.write(1, "runs", None, None, False),
-    ]
-    for cursor in forged:
-        answer = client.get("/api/v1/jobs", params={"limit": 1, "cursor": cursor})
-        assert (answer.status_code, answer.json()["code"]) == (400, "invalid"), cursor
-    assert client.get("/api/v1/jobs", params={"limit": 1, "state": "initial", "cursor": good}).status_code == 400
+    refused = 0
+    for place, letter in product(range(len(good)), "A_9"):
+        answer = client.get("/api/v1/jobs", params={"cursor": good[:place] + letter + good[place + 1 :]})
+        assert answer.status_code in (200, 400), answer.text
+        refused += answer.status_code == 400
+        assert answer.status_code == 400 or {each["id"] for each in answer.json()["items"]} <= everybody
+    assert refused > len(good)
 
 
 TEXTS = (

@@ -9,6 +9,7 @@ from litestar.response import Redirect
 
 from holdfast.builds.badge import badge
 from holdfast.errors import NotFound
+from holdfast.web.bodies import refuse_nul
 from holdfast.web.callers import PUBLIC, caller_of
 from holdfast.web.routes import look
 from holdfast.web.site import TheSite
@@ -41,4 +42,4 @@ def link(request: Request[Any, Any, Any], site: TheSite, project: Name, branch: 
     return Redirect(f"{request.scope.get('root_path', '')}/builds/{found.id}", status_code=302)
 
 
-router = Router("/", route_handlers=[show_badge, link])
+router = Router("/", route_handlers=[show_badge, link], before_request=refuse_nul)
