@@ -114,7 +114,7 @@ class Furnished:
             "builds": [*self.over["builds"], (self.asked, "report")],
             "queues": [("mail",), ("slow",), ("builds",)],
             "types": [("ask",), ("send",), ("build",)],
-            "breakers": [("stumble",)],
+            "breakers": [("stagger",)],
             "schedules": [("nightly",), ("weekly",)],
             "static": [("holdfast.css",), ("holdfast.js",)],
             "badges": [("demo.svg",)],
@@ -134,11 +134,11 @@ class Furnished:
         mail = self.app.queue("mail")
 
         @mail.job(retry=Adaptive())
-        def stumble() -> None:
-            raise ValueError("stumbled")
+        def stagger() -> None:
+            raise ValueError("staggered")
 
         @mail.job()
-        def talk() -> None:
+        def chatter() -> None:
             current_job().progress(0.5, "half")
             for number in range(3):
                 current_job().log(f"line {number}")
@@ -159,10 +159,10 @@ class Furnished:
         clock.advance(WEEK + 1)
         assert self.app.store.archive(WEEK)
         assert self.app.store.archive_runs(WEEK)
-        sent, talked = self.types["send"].using(job_key="k-1").enqueue(to="ada"), self.types["talk"].enqueue()
+        sent, talked = self.types["send"].using(job_key="k-1").enqueue(to="ada"), self.types["chatter"].enqueue()
         refused, aborted = self.types["refuse"].enqueue(why="no"), self.types["ask"].enqueue()
         self.app.abort(aborted.id)
-        self.stumbled = self.types["stumble"].enqueue()
+        self.staggered = self.types["stagger"].enqueue()
         self.asks = [self.types["ask"].using(job_key=f"ask-{number}").enqueue() for number in range(5)]
         self.report.submit("monday")
         self.app.submit("frail", "monday")
@@ -182,7 +182,7 @@ class Furnished:
         self.asked, self.called_off = self.new_build(), self.new_build()
         self.yard.projects.abort(self.called_off)
         self.yard.projects.sweep(self.app.store, everything=True)  # a server does, and must find nothing to do
-        return [job.id for job in (due, late, carried, self.stumbled, self.asks[0])]
+        return [job.id for job in (due, late, carried, self.staggered, self.asks[0])]
 
     def new_build(self, over: bool = False) -> int:
         """One that waits for a builder, or was called off."""
@@ -222,7 +222,7 @@ class Furnished:
             "POST queues/{queue}/pause": Deed(("slow",)),
             "POST queues/{queue}/resume": Deed(("slow",)),
             "PATCH queues/{queue}": Deed(("slow",), {"throttle_limit": 3}),
-            "POST breakers/{job_type}/reset": Deed(("stumble",)),
+            "POST breakers/{job_type}/reset": Deed(("stagger",)),
             "POST workflows/{workflow}": Deed(("report",), {"trigger": "friday"}),
             "POST workflows/{workflow}/{trigger}/retry": Deed(self.new_run(over=True)),
             "POST workflows/{workflow}/{trigger}/abort": Deed(self.new_run()),
@@ -249,7 +249,7 @@ class Furnished:
             "queues/{queue}/pause": Deed(("mail",)),
             "queues/{queue}/resume": Deed(("mail",)),
             "queues/{queue}/limit": Deed(("mail",), {"limit": "7"}),
-            "types/{job_type}/reset": Deed(("stumble",)),
+            "types/{job_type}/reset": Deed(("stagger",)),
             "workflows/{name}/{trigger}/retry": Deed(self.new_run(over=True)),
             "workflows/{name}/{trigger}/abort": Deed(self.new_run(), sure),
             "workflows/{name}/{trigger}/archive": Deed(self.new_run(over=True)),

@@ -1,10 +1,11 @@
 """The one check: every route, every method, every trick."""
 
+import json
 import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlencode
 
 import anyio
 import pytest
@@ -19,6 +20,7 @@ from holdfast.web.app import create
 from holdfast.web.callers import PUBLIC, SCOPES
 from tests.raw_sql import RawSql
 from tests.web.conftest import ADDRESS, Browser, Client, token
+from tests.web.furnished import API, Deed, Furnished, Route, everything, routes
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "PROPFIND")
 NAMES_NOTHING = {
@@ -31,36 +33,29 @@ NAMES_NOTHING = {
 }
 
 
-def routes(app: App) -> Iterator[tuple[str, str, str | None]]:
-    """Every path and method that there is, and the scope it needs."""
-    inner: Any = create(app)
-    for route in inner.inner.routes:
-        for handler in getattr(route, "route_handlers", ()):
-            for method in handler.http_methods:
-                yield (
-                    re.sub(r"\{(\w+):int\}", "1", re.sub(r"\{\w+:str\}", "x", route.path)),
-                    method,
-                    handler.opt.get("needs"),
-                )
+def paths(app: App) -> Iterator[tuple[str, str, str | None]]:
+    """Every path and method that there is, filled with what does not exist, and the scope it needs."""
+    for route in routes(app):
+        yield re.sub(r"\{\w+\}", "x", re.sub(r"\{\w+_id\}", "1", route.path)), route.method, route.needs
 
 
 def test_every_route_says_what_it_needs(shop: App) -> None:
-    found = list(routes(shop))
+    found = list(paths(shop))
     assert len(found) > 40
-    assert {needs for _, method, needs in found if method != "OPTIONS"} <= {*SCOPES, PUBLIC}
+    assert {needs for _, _, needs in found} <= {*SCOPES, PUBLIC}
     assert {path for path, _, needs in found if needs == PUBLIC} <= {"/healthz", "/readyz", "/login"} | {
         path for path, _, _ in found if path.startswith(("/hooks/", "/badges/"))
     }
 
 
 def test_nothing_that_changes_something_needs_only_to_be_read(shop: App) -> None:
-    weak = [path for path, method, needs in routes(shop) if method not in ("GET", "OPTIONS") and needs == "read"]
+    weak = [path for path, method, needs in paths(shop) if method not in ("GET", "OPTIONS") and needs == "read"]
     assert weak == ["/logout"]
 
 
 def test_without_a_token_every_route_and_method_answers_the_same(shop: App, stranger: Client) -> None:
-    open_ones = {(path, method) for path, method, needs in routes(shop) if needs == PUBLIC}
-    for path in {path for path, _, _ in routes(shop)} | {"/", "/nothing", "/api/v1/nothing", "/api"}:
+    open_ones = {(path, method) for path, method, needs in paths(shop) if needs == PUBLIC}
+    for path in {path for path, _, _ in paths(shop)} | {"/", "/nothing", "/api/v1/nothing", "/api"}:
         for method in METHODS:
             if (path, method) in open_ones and path != "/login":
                 continue
@@ -72,7 +67,7 @@ def test_without_a_token_every_route_and_method_answers_the_same(shop: App, stra
 
 def test_no_route_is_reached_by_an_expired_token_or_another_way_of_writing_it(shop: App, stranger: Client) -> None:
     expired = {"Authorization": f"Bearer {token(shop, name='late', lasts=timedelta(0))}"}
-    for path, method, needs in routes(shop):
+    for path, method, needs in paths(shop):
         if needs == PUBLIC or method == "OPTIONS":
             continue
         assert stranger.request(method, path, headers=expired).status_code == 401, (method, path)
@@ -166,7 +161,7 @@ def test_what_needs_nobody_answers(stranger: Client) -> None:
 @pytest.mark.parametrize("scope", SCOPES)
 def test_a_scope_reaches_so_far_and_no_further(shop: App, stranger: Client, scope: str) -> None:
     stranger.headers["Authorization"] = f"Bearer {token(shop, scope)}"
-    for path, method, needs in routes(shop):
+    for path, method, needs in paths(shop):
         if needs in (PUBLIC, None) or path.endswith("/events"):
             continue
         answer = stranger.request(method, path)
@@ -290,13 +285,42 @@ FOREIGN = (
     {"X-CSRF-Token": "{right}", "Sec-Fetch-Site": "same-site"},
     {"Content-Type": "text/plain"},
 )
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
-def test_a_session_changes_nothing_from_elsewhere(shop: App, browser: Browser) -> None:
-    for headers in FOREIGN:
-        sent = {name: value.replace("{right}", browser.csrf_token) for name, value in headers.items()}
-        assert browser.client.post("/api/v1/queues/mail/pause", headers=sent).status_code == 403, headers
-    assert not any(row.paused for row in shop.store.queues())
+def test_a_session_changes_nothing_from_elsewhere(furnished: Furnished, browser: Browser, sql: RawSql) -> None:
+    """Whatever it is, by whatever route; the same requests are granted when they come from our own pages."""
+    others, browser = browser.csrf_token, another_session(browser, furnished.app)
+    changes = [route for route in routes(furnished.app) if route.method not in auth.SAFE and route.needs != PUBLIC]
+    deeds = furnished.deeds()
+    before = everything(sql)
+    for route in changes:
+        for headers in (*FOREIGN, {"X-CSRF-Token": others}):
+            sent = {name: value.replace("{right}", browser.csrf_token) for name, value in headers.items()}
+            assert do(browser, route, deeds[route.name], sent) == 403, (route.name, headers)
+        for shown in ("", "0" * 64, others):
+            form = {**deeds[route.name].body, "csrf_token": shown}
+            assert do(browser, route, Deed(deeds[route.name].row, form), FORM) == 403, (route.name, shown)
+    assert everything(sql) == before
+    granted = {"X-CSRF-Token": browser.csrf_token, "Origin": ADDRESS, "Sec-Fetch-Site": "same-origin"}
+    known = {route.name: route for route in changes}
+    for name, deed in deeds.items():
+        assert do(browser, known[name], deed, granted) < 400, name
+
+
+def another_session(browser: Browser, app: App) -> Browser:
+    browser.client.cookies.clear()
+    return Browser(browser.client, app)
+
+
+def do(browser: Browser, route: Route, deed: Deed, headers: dict[str, str]) -> int:
+    """The status of what a browser sends for a deed: JSON to the API, a form to pages."""
+    form = headers == FORM or not route.path.startswith(API)
+    body = urlencode(deed.body) if form else json.dumps(deed.body) if deed.body else ""
+    kind = {"Content-Type": "application/x-www-form-urlencoded" if form else "application/json"} if body else {}
+    sent = {**kind, **headers}
+    address = route.address(deed.row)
+    return browser.client.request(route.method, address, content=body, headers=sent, follow_redirects=False).status_code
 
 
 def test_a_form_brings_its_token(browser: Browser, shop: App) -> None:
@@ -332,6 +356,18 @@ HOSTS = (
 def test_a_name_that_was_not_given_is_refused(stranger: Client) -> None:
     for host, status in HOSTS:
         assert stranger.get("/api/v1/jobs", headers={"Host": host}).status_code == status, host
+
+
+def test_no_route_answers_under_a_name_that_was_not_given(furnished: Furnished, browser: Browser, sql: RawSql) -> None:
+    """A page of another site whose name was bent to our address would bring the cookie, and could read the CSRF token."""
+    deeds = furnished.deeds()
+    before = everything(sql)
+    for route in routes(furnished.app):
+        deed = deeds.get(route.name) or Deed(furnished.places(route)[0])
+        for host in ("evil.example", "evil.example:8765", "localhost.evil.example"):
+            bent = {"Host": host, "X-CSRF-Token": browser.csrf_token, "Origin": f"http://{host}"}
+            assert do(browser, route, deed, bent) == 421, (route.name, host)
+    assert everything(sql) == before
 
 
 def test_a_name_that_was_given_is_not(shop: App) -> None:

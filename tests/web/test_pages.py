@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from html import unescape
-from itertools import product
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from holdfast import App, Fixed, current_job
 from holdfast.clock import MovableClock
 from holdfast.web.app import create
 from tests.web.conftest import ADDRESS, Browser, Client, token
+from tests.web.furnished import Furnished, Route, routes
 
 
 @pytest.fixture
@@ -314,16 +314,32 @@ def test_a_reader_is_shown_no_button_and_may_press_none(shop: App, stranger: Cli
     assert not shop.get(job.id).final
 
 
-def test_a_form_without_its_token_changes_nothing(browser: Browser, shop: App) -> None:
-    job = shop.job_types["send"].enqueue(to="a")
-    form = {"verb": "abort", "job_type": "send", "sure": "yes", "level": "pick"}
-    paths = (f"/jobs/{job.id}/abort", "/jobs/together", "/queues/mail/pause", "/schedules/nightly/fire", "/holds/hold")
-    for path, extra in product(paths, ({}, {"csrf_token": "guessed"})):
-        answer = browser.client.post(path, data={**form, **extra}, headers=HTML)
-        assert answer.status_code == 403, path
-    assert not shop.get(job.id).final
-    assert (shop.holds(), shop.firings("nightly")) == ([], [])
-    assert not any(row.paused for row in shop.store.queues())
+def test_every_form_that_changes_something_carries_the_token_of_its_session(
+    browser: Browser, furnished: Furnished
+) -> None:
+    found = set[str]()
+    for route in routes(furnished.app):
+        if route.method == "GET" and not route.path.startswith("/api/") and route.path != "/login":
+            for row in furnished.places(route):
+                found |= changes(browser, browser.client.get(route.address(row), headers=HTML).text)
+    for name, deed in furnished.deeds().items():
+        if "sure" in deed.body:  # what asks first: the question has a form too
+            path = Route("POST", name.removeprefix("POST "), None).address(deed.row)
+            form = {**deed.body, "csrf_token": browser.csrf_token, "sure": ""}
+            question = browser.client.post(path, data=form, headers=HTML)
+            assert changes(browser, question.text.replace('method="post">', f'method="post" action="{path}">')) == {
+                path
+            }
+    assert len(found) > 15
+
+
+def changes(browser: Browser, page: str) -> set[str]:
+    """Where the forms of a page lead that change something; each has to bring the token."""
+    forms = re.findall(r'<form[^>]* method="post"[^>]*?(?: action="([^"]+)")?>(.*?)</form>', page, re.DOTALL)
+    assert len(forms) == len(re.findall(r"<form[^>]*post", page, re.IGNORECASE))
+    for path, form in forms:
+        assert f'<input type="hidden" name="csrf_token" value="{browser.csrf_token}">' in form, path
+    return {path for path, _ in forms}
 
 
 def test_the_document_of_a_mounted_api_begins_its_addresses_where_it_is_mounted(mounted: Client) -> None:

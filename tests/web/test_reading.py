@@ -8,17 +8,8 @@ import pytest
 from holdfast import App
 from tests.raw_sql import RawSql
 from tests.web.conftest import Browser, Client
-from tests.web.test_auth import routes
-
-TABLES = {
-    True: "select tablename as name from pg_tables where schemaname = current_schema()",
-    False: "select name from sqlite_master where type = 'table'",
-}
-
-
-def everything(sql: RawSql) -> dict[str, list[str]]:
-    names = sorted(row["name"] for row in sql(TABLES[sql.postgres]) if not row["name"].startswith("sqlite_"))
-    return {name: sorted(str(row) for row in sql(f'select * from "{name}"')) for name in names}
+from tests.web.furnished import everything
+from tests.web.test_auth import paths
 
 
 @pytest.mark.parametrize("as_browser", [False, True], ids=["program", "browser"])
@@ -32,7 +23,7 @@ def test_no_get_changes_anything(shop: App, request: pytest.FixtureRequest, sql:
     shop.workflows["report"].submit("t")
     client: Client = request.getfixturevalue("browser").client if as_browser else request.getfixturevalue("client")
     before, answers = everything(sql), list[Any]()
-    for path, method, _ in routes(shop):
+    for path, method, _ in paths(shop):
         if method != "GET" or path in ("/login", "/logout") or "events" in path:
             continue
         for asked in {path, path.replace("/x", "/mail"), re.sub(r"/1(?=/|$)", f"/{job.id}", path)}:
