@@ -1,29 +1,35 @@
 """The hooks over HTTP: who is let in, what counts once, and what is refused."""
 
+import base64
 import hashlib
 import hmac
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import product
 from typing import Any
 
 import anyio
+import httpx
 import pytest
 from litestar.testing import TestClient
 
 from holdfast import App
 from holdfast.builds.project import BuildSettings, Project, Secret
-from holdfast.builds.sending import Facts, delivery
-from holdfast.builds.webhooks import LONGEST_BODY
+from holdfast.builds.sending import EVENTS, SIGNED, Facts, delivery
+from holdfast.builds.webhooks import FORGES, LONGEST_BODY, TELLS_TIMES
 from holdfast.web import hooks
 from holdfast.web.app import create
 from tests.builds.making import Repository
 from tests.builds.yard import FAILING, QUICK, SECRET, Yard
+from tests.raw_sql import RawSql
 
 ADDRESS = "http://localhost:8765"
 COMMIT = "ab" * 20
 HOOK = "/hooks/github/demo"
 Client = TestClient[Any]
-HOOKS = {name: Secret("HOOK_SECRET") for name in ("github", "gitlab", "generic")} | {"gitea": Secret("NOT_SET")}
+HOOKS = {name: Secret("HOOK_SECRET") for name in FORGES}
+UNSET = {"gitea": Secret("NOT_SET"), "github": Secret(file="empty")}
+ENDS = ("delete", "closed", "merged")
 
 
 @pytest.fixture
@@ -49,14 +55,12 @@ def signed(body: bytes, secret: str = SECRET) -> dict[str, str]:
     return {"X-Hub-Signature-256": f"sha256={digest}", "X-GitHub-Event": "push", "X-GitHub-Delivery": digest[:20]}
 
 
-async def slowly(asgi: Any) -> int:
-    """The status that somebody gets who sends the beginning of a body and then nothing."""
-    parts, statuses = [{"type": "http.request", "body": b"{", "more_body": True}], list[int]()
+async def slowly(asgi: Any, more: Callable[[], Awaitable[bytes]]) -> int:
+    """The status that somebody gets whose body never ends; `more` is its next part, when it comes."""
+    statuses = list[int]()
 
     async def receive() -> Any:
-        if parts:
-            return parts.pop()
-        await anyio.sleep_forever()
+        return {"type": "http.request", "body": await more(), "more_body": True}
 
     async def answer(message: Any) -> None:
         statuses.append(message.get("status"))
@@ -68,8 +72,28 @@ async def slowly(asgi: Any) -> int:
     return statuses[0]
 
 
+class Slow:
+    """Bodies that never end."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+
+    async def drip(self) -> bytes:
+        """A byte every so often, for ever."""
+        await anyio.sleep(0.005)
+        self.sent += 1
+        return b" "
+
+    async def stop(self) -> bytes:
+        """The beginning, and then nothing."""
+        if self.sent:
+            await anyio.sleep_forever()
+        self.sent = 1
+        return b"{"
+
+
 @pytest.mark.claim("B1")
-@pytest.mark.parametrize("forge", ["github", "gitlab", "generic"])
+@pytest.mark.parametrize("forge", FORGES)
 def test_a_signed_push_makes_a_build(client: Client, here: Yard, forge: str) -> None:
     answer = send(client, forge=forge, branch="topic", message="A change")
     assert answer.status_code == 202
@@ -136,7 +160,11 @@ class TestWhoIsLetIn:
     def here(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
         root = tmp_path_factory.mktemp("hooks")
         with App("sqlite://:memory:") as app:
-            yield Yard(app, root, Repository(root / "repository"), hooks=HOOKS)
+            made = Yard(app, root, Repository(root / "repository"), hooks=HOOKS)
+            bare = Project(name="bare", repository="https://x/y", hooks=UNSET)
+            made.projects.settings = BuildSettings(projects={"demo": made.demo, "bare": bare})
+            (root / "empty").write_text("\n")
+            yield made
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -150,41 +178,67 @@ class TestWhoIsLetIn:
         if status == 401:
             assert answer.json()["detail"] == ""
 
-    def test_not_without_a_signature(self, client: Client, here: Yard) -> None:
-        self.refused(here, client.post(HOOK, content=b"{}", headers={"X-GitHub-Event": "push"}))
+    @pytest.mark.parametrize("forge", FORGES)
+    def test_not_without_a_signature(self, client: Client, here: Yard, forge: str) -> None:
+        headers, body = delivery(forge, "push", Facts(commit=COMMIT), SECRET, "d")
+        bare = {name: value for name, value in headers.items() if name not in SIGNED[forge](SECRET, body)}
+        assert len(bare) < len(headers)
+        self.refused(here, client.post(f"/hooks/{forge}/demo", content=body, headers=bare))
 
-    def test_not_with_another_secret(self, client: Client, here: Yard) -> None:
-        self.refused(here, send(client, secret="guess"))
+    @pytest.mark.parametrize("forge", FORGES)
+    @pytest.mark.parametrize("secret", ["", "guess", SECRET[:-1], SECRET.upper()])
+    def test_not_with_another_secret_or_an_empty_one(self, client: Client, here: Yard, forge: str, secret: str) -> None:
+        self.refused(here, send(client, forge=forge, secret=secret))
 
-    def test_not_with_an_empty_secret(self, client: Client, here: Yard) -> None:
-        self.refused(here, send(client, secret=""))
+    @pytest.mark.parametrize("forge", ["github", "gitea", "generic"])  # GitLab's token says nothing of the body
+    def test_not_with_an_altered_body(self, client: Client, here: Yard, forge: str) -> None:
+        headers, body = delivery(forge, "push", Facts(commit=COMMIT), SECRET, "d")
+        for altered in (body.replace(b"ab", b"cd"), body + b" ", body[:-1], b""):
+            self.refused(here, client.post(f"/hooks/{forge}/demo", content=altered, headers=headers))
 
-    def test_not_with_an_altered_body(self, client: Client, here: Yard) -> None:
-        headers, body = delivery("github", "push", Facts(commit=COMMIT), SECRET, "d")
-        self.refused(here, client.post(HOOK, content=body.replace(b"ab", b"cd"), headers=headers))
+    def test_not_with_a_body_that_gitlab_did_not_sign(self, client: Client, here: Yard) -> None:
+        headers, body = delivery("gitlab", "ping", Facts(commit=COMMIT), SECRET, "d")
+        at = str(int(here.app.clock.now().timestamp()))
+        digest = hmac.new(SECRET.encode(), f"d.{at}.".encode() + body, hashlib.sha256).digest()
+        headers |= {"webhook-id": "d", "webhook-timestamp": at}
+        headers |= {"webhook-signature": f"v1,{base64.b64encode(digest).decode()}"}
+        assert client.post("/hooks/gitlab/demo", content=body, headers=headers).status_code == 200
+        altered = body.replace(b"ab", b"cd")
+        self.refused(here, client.post("/hooks/gitlab/demo", content=altered, headers=headers))
 
-    def test_not_with_sha1(self, client: Client, here: Yard) -> None:
-        headers, body = delivery("github", "push", Facts(commit=COMMIT), SECRET, "d")
-        digest = hmac.new(SECRET.encode(), body, hashlib.sha1).hexdigest()
-        for given in ({"X-Hub-Signature": f"sha1={digest}"}, {"X-Hub-Signature-256": f"sha1={digest}"}):
-            bare = {name: value for name, value in headers.items() if name != "X-Hub-Signature-256"}
-            self.refused(here, client.post(HOOK, content=body, headers={**bare, **given}))
+    @pytest.mark.parametrize("forge", FORGES)
+    def test_not_with_sha1(self, client: Client, here: Yard, forge: str) -> None:
+        headers, body = delivery(forge, "push", Facts(commit=COMMIT), SECRET, "d")
+        made = hmac.new(SECRET.encode(), body, hashlib.sha1)
+        bare = {name: value for name, value in headers.items() if name not in SIGNED[forge](SECRET, body)}
+        written = (made.hexdigest(), f"sha1={made.hexdigest()}", f"sha256={made.hexdigest()}")
+        names = {*SIGNED[forge](SECRET, body), "X-Hub-Signature", "X-Hub-Signature-256", "X-Signature"}
+        for name, given in product(sorted(names), written):
+            self.refused(here, client.post(f"/hooks/{forge}/demo", content=body, headers={**bare, name: given}))
 
     def test_not_where_the_signature_is_of_another_forge(self, client: Client, here: Yard) -> None:
         headers, body = delivery("github", "push", Facts(commit=COMMIT), SECRET, "d")
         self.refused(here, client.post("/hooks/gitlab/demo", content=body, headers=headers))
 
     @pytest.mark.parametrize(
-        "path", ["/hooks/github/nothing", "/hooks/nothing/demo", "/hooks/gitea/demo", "/hooks/github/%2e%2e"]
+        "path",
+        [
+            *("/hooks/github/nothing", "/hooks/nothing/demo", "/hooks/github/%2e%2e"),
+            *("/hooks/gitea/bare", "/hooks/github/bare", "/hooks/gitlab/bare"),
+        ],
     )
-    def test_a_hook_without_a_secret_does_not_exist(self, client: Client, here: Yard, path: str) -> None:
-        headers, body = delivery("github", "push", Facts(commit=COMMIT), SECRET, "d")
+    @pytest.mark.parametrize("secret", [SECRET, ""])
+    def test_a_hook_without_a_secret_does_not_exist(self, client: Client, here: Yard, path: str, secret: str) -> None:
+        """One that is not set, one that is empty, one that was never named."""
+        headers, body = delivery(
+            path.split("/")[2].replace("nothing", "github"), "push", Facts(commit=COMMIT), secret, "d"
+        )
         answer = client.post(path, content=body, headers=headers)
         self.refused(here, answer, 404)
         assert answer.json()["detail"] == "There is no such hook."
 
     def test_a_project_that_is_not_there_answers_as_one_without_a_secret(self, client: Client) -> None:
-        here, there = (client.post(f"/hooks/gitea/{name}", content=b"{}") for name in ("demo", "nothing"))
+        here, there = (client.post(f"/hooks/gitea/{name}", content=b"{}") for name in ("bare", "nothing"))
         assert (here.status_code, here.json()) == (there.status_code, there.json())
 
     def test_nothing_but_post(self, client: Client, here: Yard) -> None:
@@ -202,11 +256,45 @@ class TestWhoIsLetIn:
         self.refused(here, client.post(HOOK, content=iter([body]), headers=signed(body)), 413)
         assert LONGEST_BODY == 25 * 1024 * 1024
 
-    def test_a_body_that_does_not_come_is_not_waited_for(self, here: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(hooks, "PATIENCE", 0.05)
-        status = anyio.run(slowly, create(here.app, projects=here.projects))
-        assert status == 408
+    @pytest.mark.parametrize("kind", ["stop", "drip"])
+    def test_a_body_that_does_not_end_is_not_waited_for(
+        self, here: Yard, monkeypatch: pytest.MonkeyPatch, kind: str
+    ) -> None:
+        monkeypatch.setattr(hooks, "PATIENCE", 0.1)
+        assert anyio.run(self.given_up, create(here.app, projects=here.projects), kind) == 408
         assert here.projects.builds() == []
+
+    async def given_up(self, asgi: Any, kind: str) -> int:
+        slow = Slow()
+        with anyio.fail_after(30):
+            status = await slowly(asgi, getattr(slow, kind))
+        assert slow.sent
+        return status
+
+    def test_bodies_that_do_not_end_keep_nobody_else_waiting(self, here: Yard) -> None:
+        """More of them than there are threads or connections to the database."""
+        statuses = anyio.run(self.meanwhile, create(here.app, projects=here.projects), Slow())
+        assert statuses == [200, 200, 401]
+
+    async def meanwhile(self, asgi: Any, slow: Slow) -> list[int]:
+        headers, body = delivery("github", "ping", Facts(commit=COMMIT), SECRET, "d")
+        transport = httpx.ASGITransport(app=asgi)
+        async with (
+            anyio.create_task_group() as tasks,
+            httpx.AsyncClient(transport=transport, base_url=ADDRESS) as other,
+        ):
+            for _ in range(200):
+                tasks.start_soon(slowly, asgi, slow.drip)
+            with anyio.fail_after(30):
+                while slow.sent < 400:
+                    await anyio.sleep(0)
+                answers = [
+                    await other.post(HOOK, content=body, headers=headers),
+                    await other.get("/readyz"),
+                    await other.get("/api/v1/jobs", headers={"Authorization": "Bearer hf_wrong"}),
+                ]
+            tasks.cancel_scope.cancel()
+        return [answer.status_code for answer in answers]
 
     @pytest.mark.parametrize(
         "body",
@@ -237,24 +325,52 @@ class TestWhoIsLetIn:
 class TestWhatIsTaken:
     """Attacks that a database sees: on both."""
 
-    def test_a_delivery_counts_once(self, client: Client, here: Yard, repository: Repository) -> None:
-        first = send(client, identity="d-1")
-        here.projects.abort(first.json()["id"])
-        again = send(client, identity="d-1")
-        assert (again.status_code, again.json()["code"]) == (409, "conflict")
-        assert here.projects.look(first.json()["id"]).job_id == first.json()["job_id"]
-        assert send(client, identity="d-2").json()["how"] == "again"
+    @pytest.mark.parametrize("event", [event for event in EVENTS if event != "ping"])
+    def test_a_delivery_counts_once(self, client: Client, here: Yard, sql: RawSql, event: str) -> None:
+        for number, forge in enumerate(FORGES, 1):
+            facts = {"commit": str(number) * 40, "branch": f"of-{forge}", "tag": forge, "number": number}
+            self.counts_once(client, here, sql, event, forge, facts)
 
+    def counts_once(
+        self, client: Client, here: Yard, sql: RawSql, event: str, forge: str, facts: dict[str, Any]
+    ) -> None:
+        """Also where it would do something once more: its build was called off, or what it ended has begun again."""
+
+        def come(event: str, identity: str) -> Any:
+            return send(client, event, forge, identity=identity, message=identity, **facts)
+
+        asks = "push" if event == "delete" else "pull_request" if event in ENDS else event
+        opened = come(asks, "d-1") if event in ENDS else None
+        first = come(event, "d-2")
+        assert (first.status_code, "ended" in first.json()) == ((202, False) if opened is None else (200, True))
+        if opened is None:
+            here.projects.abort(first.json()["id"])
+        elif here.app.get(opened.json()["job_id"]).final:
+            assert come(asks, "d-3").json()["how"] == "again"
+        before = self.left(sql)
+        again = come(event, "d-2")
+        assert (again.status_code, again.json()["code"]) == (409, "conflict")
+        assert self.left(sql) == before
+        assert come(event, "d-4").status_code == first.status_code
+        assert self.left(sql) != before
+
+    def left(self, sql: RawSql) -> list[str]:
+        """What deliveries leave behind."""
+        looks = [f"select * from {{{table}}}" for table in ("delivery", "audit", "job", "abort")]
+        return [str(row) for look in (*looks, "select id, job, lines, title from {build}") for row in sql(look)]
+
+    @pytest.mark.parametrize("forge", TELLS_TIMES)
     @pytest.mark.parametrize("event", ["closed", "delete", "label"])
     def test_what_ends_or_repeats_a_build_counts_once_under_whatever_id(
-        self, client: Client, here: Yard, event: str
+        self, client: Client, here: Yard, event: str, forge: str
     ) -> None:
         """The signature covers the body; who has seen it can send it with another id, and another event."""
         facts = Facts(commit=COMMIT, branch="topic", number=7)
 
         def come(event: str, identity: str, **changed: str) -> Any:
-            headers, body = delivery("github", event, facts, SECRET, identity)
-            return client.post(HOOK, content=body, headers={**headers, **changed})
+            headers, body = delivery(forge, event, facts, SECRET, identity)
+            sent = {name.lower(): value for name, value in {**headers, **changed}.items()}
+            return client.post(f"/hooks/{forge}/demo", content=body, headers=sent)
 
         asks = "push" if event == "delete" else "pull_request"
         build = come(asks, "d-1").json()["id"]
@@ -265,7 +381,7 @@ class TestWhatIsTaken:
             assert come(asks, "d-3").json()["how"] == "again"  # it is open again
         before = here.projects.look(build)
         for identity in ("d-4", ""):
-            again = come(event, "d-2", **{"X-GitHub-Delivery": identity})
+            again = come(event, "d-2", **{f"x-{forge}-delivery": identity})
             assert (again.status_code, again.json()["code"]) == (409, "conflict")
         assert here.projects.look(build) == before
         assert here.app.get(before.job_id).final is (event == "label")
