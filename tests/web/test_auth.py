@@ -393,20 +393,6 @@ def test_a_preflight_of_another_site_is_refused(stranger: Client) -> None:
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-def test_what_an_operator_does_is_audited_under_the_name_of_the_token(shop: App, client: Client, sql: RawSql) -> None:
-    job = client.post("/api/v1/jobs", json={"queue": "mail", "job_type": "send", "payload": {"to": "a"}}).json()["id"]
-    client.post(f"/api/v1/jobs/{job}/abort")
-    client.post(f"/api/v1/jobs/{job}/retry")
-    client.post("/api/v1/queues/mail/pause")
-    client.patch("/api/v1/queues/mail", json={"throttle_limit": 3})
-    client.post("/api/v1/schedules/nightly/fire")
-    client.delete("/api/v1/schedules/nightly")
-    done = sql("select action, actor from {audit} where actor like 'token:%' order by id")
-    assert [row["action"] for row in done] == ["abort", "retry", "pause", "limit", "fire_schedule", "remove_schedule"]
-    assert {row["actor"] for row in done} == {"token:tests"}
-    assert client.get(f"/api/v1/jobs/{job}/history").json()["items"][-1]["actor"] == "token:tests"
-
-
 def test_the_application_can_be_mounted_in_another(shop: App) -> None:
     from litestar import asgi
 

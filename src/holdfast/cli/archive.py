@@ -84,6 +84,7 @@ def _move(call: Call, older_than: float | None, keep: float | None) -> None:
             raise Invalid(
                 f"--keep {keep:g} s is shorter than the {after:g} s after which jobs are archived: both count from a job's end."
             )
+        app.store.audit_archiving(instance.actor(), after, limit)
         with counting("archived") as count:
             runs = _all(lambda: app.store.archive_runs(after), lambda _: None)
             moved = _all(lambda: app.store.archive(after), count)

@@ -27,6 +27,12 @@ class Archiving(Scheduling):
         super().__init__(instance, clock)
         self._forgetting: dict[str, int] = {}  # of a part that is being let go of: the last id that is done
 
+    def audit_archiving(self, actor: str, older_than: float, keep: float | None) -> None:
+        """Write down that somebody is about to archive by hand, and to let go of what is `keep` seconds old."""
+        with self.work():
+            kept = "" if keep is None else f", kept for {keep:g} s"
+            self._audit(actor, "archive", detail=f"what ended {older_than:g} s ago{kept}")
+
     def archive(self, older_than: float, limit: int = LOT) -> int:
         """Move jobs that ended `older_than` seconds ago out of the hot tables; how many, 0 when none is left (E4)."""
         while True:
