@@ -1,6 +1,7 @@
 """The hooks over HTTP: who is let in, what counts once, and what is refused."""
 
 import base64
+import gzip
 import hashlib
 import hmac
 import json
@@ -316,6 +317,13 @@ class TestWhoIsLetIn:
         answer = client.post(HOOK, content=body, headers=signed(body))
         self.refused(here, answer, 400)
         assert answer.json()["detail"]
+
+    def test_a_compressed_body_is_not_unpacked(self, client: Client, here: Yard) -> None:
+        """So no bomb goes off: it is as large as it came, and no JSON."""
+        _, body = delivery("github", "push", Facts(commit=COMMIT), SECRET, "d")
+        for packed in (gzip.compress(body), gzip.compress(body + b" " * 2 * LONGEST_BODY, 1)):
+            headers = signed(packed) | {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+            self.refused(here, client.post(HOOK, content=packed, headers=headers), 400)
 
     @pytest.mark.parametrize("branch", ["a\nb", "--upload-pack=touch x", "a b", "x..y", "\x00"])
     def test_a_branch_that_is_none_is_refused(self, client: Client, here: Yard, branch: str) -> None:
