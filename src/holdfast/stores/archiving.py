@@ -53,8 +53,8 @@ class Archiving(Scheduling):
             params = {"ids": ids, "now": self.time(now), "before": before}
             self.make_room_in_archive(self._known(row["end_time"]))
             moved += self.run("to_archive", params, row["queue"])
-            self.run("drop_archived", params, row["queue"])
             self.run("drop_dead", params, row["queue"])
+            self.run("drop_archived", params, row["queue"])
             self.run("drop_ended", {"id": row["id"]})
             if moved >= limit:
                 break

@@ -16,14 +16,14 @@ alter table {archive} attach partition {month} for values from ({first}) to ({ne
 insert into {archive} select *, :now::timestamptz from {queue_table} where id = any(:ids::bigint[]) and state = 'final' and end_time < :before
   and (run is null or not exists (select 1 from {run} r where r.id = {queue_table}.run));
 
+-- name: drop_dead
+-- Of the jobs that `drop_archived` is about to drop: their rows know the end times by which these are found.
+delete from {dead} where (end_time, id) in (select end_time, id from {queue_table} where id = any(:ids::bigint[]) and state = 'final' and end_time < :before
+  and (run is null or not exists (select 1 from {run} r where r.id = {queue_table}.run)));
+
 -- name: drop_archived
 delete from {queue_table} where id = any(:ids::bigint[]) and state = 'final' and end_time < :before
   and (run is null or not exists (select 1 from {run} r where r.id = {queue_table}.run));
-
--- name: drop_dead
--- Of jobs that are archived.
-delete from {dead} where id = any(:ids::bigint[]) and end_time < :before
-  and not exists (select 1 from {queue_table} j where j.id = {dead}.id);
 
 -- name: drop_ended
 delete from {ended} where id = :id;

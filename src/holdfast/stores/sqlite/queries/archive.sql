@@ -7,14 +7,14 @@ select id, end_time, queue, ids from {ended} where end_time < :before order by e
 insert into {archive} select *, :now from {queue_table} where id in (select value from json_each(:ids)) and state = 'final' and end_time < :before
   and (run is null or not exists (select 1 from {run} r where r.id = {queue_table}.run)) on conflict do nothing;
 
+-- name: drop_dead
+-- Of the jobs that `drop_archived` is about to drop: their rows know the end times by which these are found.
+delete from {dead} where (end_time, id) in (select end_time, id from {queue_table} where id in (select value from json_each(:ids)) and state = 'final' and end_time < :before
+  and (run is null or not exists (select 1 from {run} r where r.id = {queue_table}.run)));
+
 -- name: drop_archived
 delete from {queue_table} where id in (select value from json_each(:ids)) and state = 'final' and end_time < :before
   and (run is null or not exists (select 1 from {run} r where r.id = {queue_table}.run));
-
--- name: drop_dead
--- Of jobs that are archived.
-delete from {dead} where id in (select value from json_each(:ids)) and end_time < :before
-  and not exists (select 1 from {queue_table} j where j.id = {dead}.id);
 
 -- name: drop_ended
 delete from {ended} where id = :id;

@@ -58,7 +58,7 @@ select j.queue, case q.claim_order when 'priority' then j.priority else j.schedu
 from (select t.id from {held} t where (:workflow = '' or t.workflow = :workflow) and (:run is null or t.run = :run)
   and not exists (select 1 from {hold} h where h.level = 'pick' and h.releasing is null and (h.workflow = '' or h.workflow = t.workflow) and (h.run is null or h.run = t.run))
   order by t.workflow, t.run, t.id limit :limit) b
-join {job} j on j.id = b.id join {queue} q on q.name = j.queue
+cross join {job} j on j.id = b.id join {queue} q on q.name = j.queue
 where j.state in ('initial', 'error') or j.situation = 'loose'
 on conflict do nothing;
 

@@ -112,12 +112,13 @@ select id from {undecided} where job_type in (select value from json_each(:types
 order by id limit :limit;
 
 -- name: promote
--- Jobs whose time has come take their place in the claim order.
+-- Jobs whose time has come take their place in the claim order. They are few: `cross` has SQLite begin with them, whatever
+-- a stranger's `analyze` has told it.
 insert into {ready} (queue, major, minor, id, job_type, throttle_factor, closes_time, ready_time)
 select j.queue, case q.claim_order when 'priority' then j.priority else j.scheduled_run_time end,
   case q.claim_order when 'priority' then j.scheduled_run_time else j.priority end, j.id, j.job_type, j.throttle_factor, w.closes_time, :now
 from (select * from {waiting} where wake_time <= :now order by wake_time, id limit :limit) w
-join {job} j on j.id = w.id join {queue} q on q.name = j.queue
+cross join {job} j on j.id = w.id join {queue} q on q.name = j.queue
 where j.state in ('initial', 'error') or j.situation = 'loose'
 on conflict do nothing;
 

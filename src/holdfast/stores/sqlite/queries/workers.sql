@@ -79,7 +79,7 @@ insert into {ready} (queue, major, minor, id, job_type, throttle_factor, closes_
 select j.queue, case q.claim_order when 'priority' then j.priority else j.scheduled_run_time end,
   case q.claim_order when 'priority' then j.scheduled_run_time else j.priority end, j.id, j.job_type, j.throttle_factor, p.closes_time, :now
 from (select * from {parked} where job_type = :job_type order by id limit :limit) p
-join {job} j on j.id = p.id join {queue} q on q.name = j.queue
+cross join {job} j on j.id = p.id join {queue} q on q.name = j.queue
 where j.state in ('initial', 'error') or j.situation = 'loose'
 on conflict do nothing;
 
