@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -337,6 +338,27 @@ def test_a_migration_that_fails_changes_nothing(
     with pytest.raises(Exception, match="note"):
         raw("select note from {audit}")
     assert version_of(raw, instance) == is_at
+
+
+@pytest.mark.fault(12, "a migration adds a column under whoever reads")
+def test_whoever_reads_goes_on_when_a_migration_has_added_a_column(app: Make, raw: RawSql) -> None:
+    """PostgreSQL refuses a statement that was prepared for the columns there were: once, and we hear it."""
+    program = app()
+    job = declared(program).enqueue("a")
+    for column in ("", "note", "more"):
+        if column:
+            raw(f"alter table {'{job}' if raw.postgres else '{queue:mail}'} add column {column} text")
+        told = (
+            pytest.raises(Unavailable, match="Nothing was changed; try again")
+            if column and raw.postgres
+            else nullcontext()
+        )
+        with told, program.store.work():  # what was written in it before is lost
+            program.get(job.id)
+        assert [found.id for found in program.find()] == [job.id]
+        assert job.explain().reason == "no_worker"
+        assert program.get(job.id).payload == job.payload
+    assert program.run_until_idle() == 1
 
 
 def version_of(raw: RawSql, instance: str) -> int:

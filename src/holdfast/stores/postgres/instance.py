@@ -70,9 +70,16 @@ class Translating:
                 return told
             case psycopg.errors.ReadOnlySqlTransaction():
                 return self._connection.read_only()
+            case psycopg.errors.FeatureNotSupported() if is_outdated(error):
+                return passing("PostgreSQL: a migration has just changed the tables. Nothing was changed; try again.")
         if isinstance(error, LOST) and not self._connection.depth:
             return self._connection.lost(error)
         return None
+
+
+def is_outdated(error: psycopg.Error) -> bool:
+    """A statement was prepared for tables that have other columns now. psycopg forgets it, so the next time it is prepared anew."""
+    return error.diag.source_function == "RevalidateCachedQuery"
 
 
 class PostgresInstance(SqlStore):
@@ -93,6 +100,7 @@ class PostgresInstance(SqlStore):
         ] = {}  # old months that are kept, their size, and until when that counts
         self._months: set[datetime] = set()  # that this transaction knows the archive to have partitions for
         self._now: datetime | None = None
+        self._reads = False  # this transaction only reads
         self.floors = Floors()
         self._translated = Translating(self.connection)
 
@@ -239,8 +247,27 @@ class PostgresInstance(SqlStore):
 
     def rows(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> list[dict[str, Any]]:
         self._refuse_ahead()
+        try:
+            return self._fetched(self.text(name, queue), params or {})
+        except psycopg.errors.FeatureNotSupported as error:
+            if not is_outdated(error) or not self._begun_anew():
+                raise
+            return self._fetched(self.text(name, queue), params or {})
+
+    def _fetched(self, text: str, params: Mapping[str, Any]) -> list[dict[str, Any]]:
         with self.connection.database.cursor(row_factory=dict_row) as cursor:
-            return cursor.execute(self.text(name, queue).encode(), params or {}).fetchall()
+            return cursor.execute(text.encode(), params).fetchall()
+
+    def _begun_anew(self) -> bool:
+        """A transaction that only reads goes on as another one, since each of its statements sees a moment of its own anyway."""
+        database = self.connection.database
+        if not self.is_inside(database):
+            return True
+        if self.connection.lent or not self._reads:
+            return False
+        database.execute("rollback")
+        database.execute("begin")
+        return True
 
     def run(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> int:
         self._refuse_ahead()
@@ -259,7 +286,7 @@ class PostgresInstance(SqlStore):
         with self._translated, self.connection.transaction(begin):
             outermost = self.connection.depth == 1
             if outermost:
-                self._now = None
+                self._now, self._reads = None, not write
                 self._months.clear()
                 self._to_tell.clear()
             yield
