@@ -1,10 +1,13 @@
 """Q5: at most one living job for a type and key, whoever enqueues, however many at once."""
 
+import itertools
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -44,9 +47,42 @@ def test_a_key_belongs_to_its_type_and_no_key_to_nobody(store: Store) -> None:
     assert not any(job.duplicate for job in jobs)
 
 
+class Watched(threading.Thread):
+    """Looks at a key all the time: never are two of its jobs alive."""
+
+    def __init__(self, url: str, instance: str) -> None:
+        super().__init__(daemon=True)
+        self.looks, self.seen, self.over = 0, set[int](), threading.Event()
+        self._sql = RawSql(url, instance)
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            living = self._sql("select id from {job} where job_key = 'k' and state <> 'final'")
+            self.seen.add(len(living))
+            self.looks += 1
+
+    def look(self) -> None:
+        """Returns when there was a look that began after now."""
+        enough = self.looks + 2
+        while self.looks < enough:
+            time.sleep(0)
+
+    def __enter__(self) -> "Watched":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.join()
+        self._sql.close()
+        assert self.seen <= {0, 1}, "two living jobs of one key"
+
+
 @pytest.mark.fault(9, "100 enqueues of one key at once")
 @pytest.mark.parametrize("many", ["threads of one App", "five Apps"])
-def test_a_hundred_simultaneous_enqueues_of_one_key_make_one_job(app: Callable[..., App], many: str) -> None:
+def test_a_hundred_simultaneous_enqueues_of_one_key_make_one_job(
+    app: Callable[..., App], url: str, instance: str, many: str
+) -> None:
     apps = [app()] if many == "threads of one App" else [app() for _ in range(5)]
     types = [declared(each) for each in apps]
     types[0].enqueue()  # the instance is set up before the race, which is about the key
@@ -56,8 +92,9 @@ def test_a_hundred_simultaneous_enqueues_of_one_key_make_one_job(app: Callable[.
         start.wait()
         return [types[number % len(types)].using(job_key="k").enqueue(to=str(number)) for _ in range(5)]
 
-    with ThreadPoolExecutor(20) as pool:
+    with Watched(url, instance) as watched, ThreadPoolExecutor(20) as pool:
         jobs = [job for found in pool.map(enqueue, range(20)) for job in found]
+        watched.look()
 
     assert len(jobs) == 100
     assert sum(job.duplicate for job in jobs) == 99
@@ -281,31 +318,58 @@ def test_a_row_cannot_be_replaced_by_inserting_over_it(store: Store, sql: RawSql
     assert (sql.row(final.id), sql.row(living.id)) == before
 
 
-@pytest.mark.fault(9, "an enqueue while the holder becomes final")
-def test_an_enqueue_while_the_holder_becomes_final_gets_a_job_of_its_own(
-    app: Callable[..., App], clock: MovableClock
+class Asked(NamedTuple):
+    """One enqueue of the key, and when; `id` is None where its transaction was rolled back."""
+
+    begun: int
+    id: int | None
+    duplicate: bool
+    returned: int
+
+
+@pytest.mark.fault(9, "an enqueue while the holder becomes final, and transactions that are rolled back")
+def test_whoever_enqueues_while_the_holder_becomes_final_gets_it_or_its_successor(
+    app: Callable[..., App], url: str, instance: str
 ) -> None:
-    """Fault 9: neither an error nor two living jobs, whatever the moment."""
-    one, other = app(), app()
-    send, same = declared(one), declared(other)
-    send.using(job_key="k").enqueue()
-    ids: list[int] = []
+    """Neither an error nor two living jobs, whatever the moment: who asks after the end does not get the one that ended."""
+    tick, ends, asked = itertools.count().__next__, dict[int, tuple[int, int]](), list[Asked]()
+    programs = [app() for _ in range(4)]
+    sends = [declared(program) for program in programs]
+    sends[0].enqueue()  # the instance is set up before the race
 
-    def enqueue() -> None:
-        for _ in range(30):
-            ids.append(same.using(job_key="k").enqueue().id)
+    def ask(number: int) -> None:
+        send = sends[number].using(job_key="k")
+        while len(ends) < 30:
+            begun, job = tick(), None
+            if number == 3 and begun % 2:
+                with suppress(ZeroDivisionError), programs[number].transaction():
+                    send.enqueue(to="nobody")
+                    raise ZeroDivisionError
+            else:
+                job = send.enqueue()
+            asked.append(Asked(begun, job and job.id, bool(job and job.duplicate), tick()))
 
-    thread = threading.Thread(target=enqueue)
-    thread.start()
-    worker = WorkerByHand(one.store, ("send",))
-    while thread.is_alive():
-        worker.succeed(*worker.claim(1))
-    thread.join()
+    with Watched(url, instance) as watched, ThreadPoolExecutor(4) as pool:
+        running = [pool.submit(ask, number) for number in range(4)]
+        worker = WorkerByHand(programs[0].store, ("send",))
+        while not all(each.done() for each in running):
+            for call in worker.claim(1):
+                watched.look()  # as long as it lives it is looked at
+                begun = tick()
+                worker.succeed(call)
+                if call.job_key:
+                    ends[call.id] = begun, tick()
+    for each in running:
+        each.result()
 
-    assert len(ids) == 30
-    assert len(one.find(job_key="k", state="final", limit=100)) + len(one.find(job_key="k", state="initial")) == len(
-        one.find(limit=100)
-    )
+    stored = {job.id for job in programs[0].find(job_key="k", limit=1000)}
+    made = {each.id: each for each in asked if each.id is not None and not each.duplicate}
+    assert made.keys() == stored
+    assert len(made.keys() - ends.keys()) <= 1
+    for before, after in itertools.pairwise([*ends, *(made.keys() - ends.keys())]):
+        assert ends[before][0] < made[after].returned, "a second one while the first was alive"
+    late = [each for each in asked if each.duplicate and each.begun > ends.get(each.id or 0, (0, each.begun))[1]]
+    assert late == [], "one that had ended was given"
 
 
 def test_the_law_of_keys_holds_again_after_a_statement_that_kept_them_itself(store: Any, sql: RawSql) -> None:
