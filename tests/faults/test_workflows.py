@@ -12,11 +12,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import Struct
 
-from holdfast import App
+from holdfast import App, Conflict
 from holdfast.compose import Run
 from tests.faults import dying, workflow_fleet
 from tests.faults.fleet import ROOT, Worker, until
@@ -90,6 +91,53 @@ class Siege:
         called = {name: found[name] for name in attempts}
         assert [name for name, count in called.items() if not 0 < count <= attempts[name]] == []
         return sum(called.values()) - len(called)
+
+    def abort_and_retry(self, kills: bool) -> bool:
+        """From outside; everything agrees in between. Whether tasks were still to be made."""
+        if kills:
+            victim = self.with_work_in_hand()
+            victim.kill()
+            self.fault.injected("kill -9 of a worker")
+            self.fleet[self.fleet.index(victim)] = self.start()
+        with pytest.raises(Conflict):
+            self.run.retry()
+        run = self.run.abort()
+        self.fault.injected("an abort while tasks are made")
+        assert (run.state, run.aborted, run.steps["last"].state) == ("ERROR", True, "SKIP_BY_ERROR")
+        self.check()
+        run = until(self.retried, PATIENCE, "nothing that was aborted is in workers' hands any more")
+        self.fault.injected("a retry, asked for until it was heard")
+        assert (run.state, run.aborted) == ("UNDONE", False)
+        made = self.sql.value(
+            "select count(distinct job_key) as made from {job} where run = :run and job_type = 'fan.each'", run=run.id
+        )
+        self.check()
+        assert run.steps["each"].state == ("START" if made < self.size.tasks - 2 else "READY")
+        return bool(made < self.size.tasks - 2)
+
+    def retried(self) -> Run | None:
+        try:
+            return self.run.retry()
+        except Conflict:
+            return None
+
+    def check_ends(self, ledger: Path) -> None:
+        """Each task has succeeded in its last job and in no other, and was called no oftener than its jobs had attempts."""
+        jobs: dict[str, list[dict[str, Any]]] = {}
+        for row in self.sql(
+            "select job_key, attempt, outcome from {job} where run = :run order by id", run=self.run.id
+        ):
+            jobs.setdefault(row["job_key"].partition(":")[2], []).append(row)
+        found, again = calls(ledger), sum(len(each) - 1 for each in jobs.values())
+        assert len(jobs) == self.size.tasks
+        assert {tuple(row["outcome"] == "success" for row in each[-2:]) for each in jobs.values()} <= {
+            (True,),
+            (False, True),
+        }
+        assert {row["outcome"] for each in jobs.values() for row in each[:-1]} == {"aborted"}
+        assert found.keys() == jobs.keys()
+        assert [name for name, each in jobs.items() if found[name] > sum(row["attempt"] for row in each)] == []
+        self.fault.measured(tasks=len(jobs), again=again)
 
     def report(self, doubled: int) -> None:
         query = "select count(distinct worker) as hit, count(*) as lost from {attempt} where outcome = 'lost'"
@@ -183,6 +231,27 @@ def test_a_fan_out_is_retried_and_aborted_whoever_is_killed(
         run = run.retry().wait(PATIENCE)
         assert (run.state, run.aborted, run.steps["each"].succeeded) == ("SUCCESS", False, width)
         siege.check()
+
+
+@pytest.mark.claim("F12", "F16", "R1")
+@pytest.mark.parametrize("size", sizes(Size(1_202, 3, 0.05), Size(10_002, 8, 0.3), 2 * PATIENCE))
+def test_a_fan_out_is_aborted_and_retried_while_its_tasks_are_made(
+    url: str, instance: str, tmp_path: Path, fault: Fault, size: Size
+) -> None:
+    """Tasks that were done stay done, those that were aborted run again, and the rest is made as if nothing had been."""
+    width = size.tasks - 2
+    with besieged(url, instance, tmp_path, "fan", size, fault, width=width) as siege:
+        unmade = []
+        for index, stage in enumerate(sorted(siege.luck.sample(range(1, width // 2), size.kills))):
+            until(lambda stage=stage: siege.done() >= stage, PATIENCE, f"{stage} tasks are done")
+            unmade.append(siege.abort_and_retry(kills=index % 2 == 0))
+        assert unmade.count(True) >= size.kills // 2, "it was only aborted when all tasks were made"
+        run = siege.run.wait(PATIENCE)
+        assert (run.state, run.aborted) == ("SUCCESS", False)
+        assert [step.succeeded for step in run.steps.values()] == [1, width, 1]
+        until(lambda: not siege.sql("select 1 from {job} where state <> 'final'"), PATIENCE, "all jobs are final")
+        siege.check()
+        siege.check_ends(tmp_path / "ledger")
 
 
 @pytest.mark.fault(1)
