@@ -4,6 +4,7 @@
 - A pipeline on an autocommit connection is one transaction.
 """
 
+import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
-from holdfast.clock import Clock
+from holdfast.clock import Clock, sleep
 from holdfast.errors import Conflict, Unavailable
 from holdfast.stores import queryfile
 from holdfast.stores.contract import News, QueueDeclared, Watch
@@ -31,6 +32,7 @@ STATEMENTS = {
     for name, text in queryfile.load("holdfast.stores.postgres").items()
 }
 OLDEST_SERVER = 140000
+MOST_DEADLOCKS = 20  # with workers, after which a migration is given up
 MONTH = re.compile(r"[0-9]{4}_(0[1-9]|1[0-2])")  # as a part of the archive is named
 MOST_KEPT = 100_000  # jobs that are put elsewhere so that the rest of their month may go
 LOOK_AGAIN = 3600.0  # seconds until a month of which everything was kept is looked through again
@@ -136,6 +138,16 @@ class PostgresInstance(SqlStore):
 
     def migrate(self) -> Sequence[str]:
         """Bring the instance to this version; the titles of what was done."""
+        for _ in range(MOST_DEADLOCKS):
+            try:
+                return self._migrate()
+            except Unavailable as error:
+                if not isinstance(error.__cause__, psycopg.errors.DeadlockDetected):
+                    raise
+                sleep(random.random())  # workers take the tables in other orders
+        return self._migrate()
+
+    def _migrate(self) -> Sequence[str]:
         with self.work():
             self.run("wait_for_locks")
             self.run("lock_set_up")
