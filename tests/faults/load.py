@@ -73,6 +73,15 @@ class Load(threading.Thread):
         """The median of so many rates, one after the other."""
         return statistics.median(self.rate(WINDOW) for _ in range(windows))
 
+    def best(self, enough: float, windows: int = 15) -> float:
+        """The best of so many rates, or the first that is enough."""
+        found = 0.0
+        for _ in range(windows):
+            found = max(found, self.rate(WINDOW))
+            if found >= enough:
+                break
+        return found
+
     def recovery(self, since: float, rate: float, within: float = 60.0) -> float:
         """Seconds from a moment until the rate comes back."""
         seen: deque[tuple[float, int]] = deque()

@@ -82,8 +82,8 @@ def back(fault: Fault, jobs: Load, rate: float, full: bool = True) -> None:
 
 
 def as_before(fault: Fault, jobs: Load, rate: float, crew: Crew) -> None:
-    """And it stays so. Where it does not, perhaps the machine is slower now: workers that are new then do no better."""
-    after = jobs.typical()
+    """It is as good as it was. Where it is not, perhaps the machine is slower now: workers that are new then do no better."""
+    after = jobs.best(NEARLY * rate)
     fault.measured(rate=f"{rate:.0f} → {after:.0f}")
     if after < NEARLY * rate:
         crew.renew()
