@@ -32,7 +32,7 @@ KEPT_ROWS = 20_000  # of those that ended at once
 # How much more of each for 1000 jobs is a leak, and how much in all is none, whatever the slope.
 SLOPES = {
     "descriptors": (0.01, 2),
-    "memory": (1024, 2 * 2**20),  # bytes
+    "memory": (1024, 2**20),  # bytes
     "dead": (20, 100_000),  # rows; autovacuum comes once a minute
     "log": (4096, 64 * 2**20),  # bytes; a checkpoint comes when it does
 }
