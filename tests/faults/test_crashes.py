@@ -56,7 +56,10 @@ def test_jobs_that_must_not_be_rerun_end_by_their_timeout_after_a_crash(
 
 @pytest.mark.fault(2, "SIGSTOP past the lease, then SIGCONT")
 @pytest.mark.claim("C2", "J5")
-def test_the_late_result_of_a_stopped_worker_is_stale(url: str, instance: str, tmp_path: Path, fault: Fault) -> None:
+@pytest.mark.parametrize("late", ["when another has finished", "while another is at it"])
+def test_the_late_result_of_a_stopped_worker_is_stale(
+    url: str, instance: str, tmp_path: Path, fault: Fault, late: str
+) -> None:
     with make_app(url, instance) as app:
         gate = tmp_path / "gate"
         job = app.job_types["gate"].enqueue(path=str(gate))
@@ -65,10 +68,15 @@ def test_the_late_result_of_a_stopped_worker_is_stale(url: str, instance: str, t
             freeze(first, url, instance)
             with worker(url, tmp_path, name=instance):
                 until(lambda: job.refresh().attempt == 2, what="another worker took it")
+                other = job.refresh().worker
+                if late == "while another is at it":
+                    first.send(signal.SIGCONT)
                 gate.touch()
                 ended = job.wait(30)
                 first.send(signal.SIGCONT)
                 until(lambda: "called lost" in first.log.read_text(), what="the first worker learns that it was lost")
+                first.terminate()  # it has told everything then
+        assert ended.worker == other
         assert (ended.outcome, ended.attempt) == ("success", 2)
         assert job.refresh() == ended
         assert [end.outcome for end in job.attempts()] == ["lost", "success"]
