@@ -102,7 +102,7 @@ class PostgresInstance(SqlStore):
         ] = {}  # old months that are kept, their size, and until when that counts
         self._months: set[datetime] = set()  # that this transaction knows the archive to have partitions for
         self._now: datetime | None = None
-        self._reads = False  # this transaction only reads
+        self._reads = False  # this transaction only reads, each time what is there
         self.floors = Floors()
         self._translated = Translating(self.connection)
 
@@ -283,6 +283,8 @@ class PostgresInstance(SqlStore):
 
     def run(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> int:
         self._refuse_ahead()
+        if name == "one_snapshot":
+            self._reads = False  # what follows is of one moment, and none of it may be asked anew at another
         return self.connection.database.execute(self.text(name, queue).encode(), params or {}).rowcount
 
     def _refuse_ahead(self) -> None:
