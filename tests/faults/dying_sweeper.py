@@ -5,13 +5,16 @@ import time
 from datetime import UTC, datetime, timedelta
 
 from holdfast import App
+from holdfast.clock import Clock, MovableClock
 from holdfast.jobs.job import Outcome
-from holdfast.stores.contract import Store
+from holdfast.worker.settings import WorkerSettings
+from holdfast.worker.sweeper import Sweeper
 from tests.by_hand import WorkerByHand
 from tests.faults.dying import DIED, DONE, die_at, forked
 from tests.invariants import check_invariants
 
 JOBS = 6
+LOST_AFTER = 2.0
 
 
 def make_app(url: str, name: str) -> App:
@@ -27,7 +30,7 @@ def done() -> None: ...
 
 
 def prepare(url: str, name: str) -> int:
-    """A worker that is gone with jobs of every kind in hand, one that expires, and one that lost its place in the line."""
+    """A worker that is gone with jobs of every kind in hand, and a job that expires."""
     with make_app(url, name) as app:
         for job_type in ("plain", "once", "heavy"):
             app.job_types[job_type].enqueue_many([{}] * JOBS)
@@ -41,29 +44,36 @@ def prepare(url: str, name: str) -> int:
     return DONE
 
 
-def sweep(store: Store) -> None:
-    for worker in store.workers():
-        store.lose(worker.id, worker.beat)
-    store.recover_strays()
-    store.end_overdue()
-    store.shut()
-    store.restore(0, 10_000, 0)
-    store.archive(3600)
+def lone_sweeper(app: App, clock: Clock) -> Sweeper:
+    """Without the worker that it is a thread of."""
+    settings = WorkerSettings(heartbeat=0.5, lost_after=LOST_AFTER, forgotten_after=0)
+    return Sweeper(app.store, settings, clock, lambda: 0, lambda: 0, lambda store: None, lambda: None)
+
+
+def watch(app: App) -> Sweeper:
+    """A sweeper that has seen everybody's counter, and with its next sweep has seen it stand still for long enough."""
+    clock = MovableClock()
+    sweeper = lone_sweeper(app, clock)
+    for _ in range(2):
+        sweeper.find_lost()
+        clock.advance(LOST_AFTER / 2)
+    return sweeper
 
 
 def sweep_until(url: str, name: str, last: int) -> int:
     with make_app(url, name) as app:
-        app.find(limit=1)
+        sweeper = watch(app)
         die_at(last, app.store)
-        sweep(app.store)
+        sweeper.sweep(everything=True)
     return DONE
 
 
 def finish(url: str, name: str) -> int:
     check_invariants(url, name)
     with make_app(url, name) as app:
-        sweep(app.store)
+        watch(app).sweep(everything=True)
         check_invariants(url, name)
+        assert app.store.workers() == []
         app.run_until_idle()
         ends = {(job.job_type, job.outcome) for job in app.find(limit=10_000)}
         assert ends == {
