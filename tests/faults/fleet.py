@@ -106,10 +106,13 @@ class Worker:
         routine: str = "",
         module: str = "tests.faults.fleet",
         more: Sequence[str] = (),
+        within: Sequence[str] = (),
     ) -> None:
+        """`within`: a program that runs what is named behind it."""
         self.log = log
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
         command = [
+            *within,
             sys.executable,
             "-m",
             module,

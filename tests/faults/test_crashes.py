@@ -1,12 +1,13 @@
 """Workers that are killed, stopped, crashed by a job: nothing is lost, nothing ends twice, a crash is not a failure."""
 
 import signal
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from holdfast import App, Unavailable
+from holdfast import App, Job, Unavailable
 from tests.faults.fleet import Worker, make_app, until, worker
 from tests.faults.results import Fault
 
@@ -100,6 +101,87 @@ def freeze(worker: Worker, url: str, instance: str) -> None:
             else:
                 return
     raise AssertionError("it was writing whenever it was stopped")
+
+
+@pytest.mark.fault(3, "a sweeper is stopped between its look and what it does about it")
+@pytest.mark.claim("C2", "C4")
+def test_what_a_sweeper_saw_long_ago_takes_no_live_workers_jobs(
+    url: str, instance: str, tmp_path: Path, fault: Fault
+) -> None:
+    gate, mark = tmp_path / "gate", tmp_path / "mark"
+    late = {"name": instance, "module": "tests.faults.late_sweeper", "more": [str(mark)]}
+    with make_app(url, instance) as app, worker(url, tmp_path, name=instance) as one:
+        job = app.job_types["gate"].enqueue(path=str(gate))
+        until(attempts_of([job], 1), what="it runs")
+        with worker(url, tmp_path, **late) as sweeper:
+            freeze(one, url, instance)
+            until(mark.exists, what="the sweeper has seen it stand still for too long")
+            seen = beats(app)
+            one.send(signal.SIGCONT)
+            until(lambda: beats(app) > seen, what="it was only slow")
+            sweeper.send(signal.SIGCONT)
+            assert until(mark.read_text, what="the sweeper has gone on") == "None"
+            gate.touch()
+            ended = job.wait(30)
+        assert (ended.outcome, ended.attempt, ended.losses) == ("success", 1, 0)
+        assert "called lost" not in one.log.read_text()
+        fault.injected("SIGSTOP of a sweeper between its look and what it does about it")
+    fault.check(url, instance, [job.id])
+
+
+@pytest.fixture
+def as_process_1() -> tuple[str, ...]:
+    """What gives a worker the number that the other has, on the same host; as in containers."""
+    within = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+    if subprocess.run([*within, "true"], capture_output=True).returncode:
+        pytest.skip("only root can give a process number a second time")
+    return within
+
+
+@pytest.mark.fault(3, "a worker with the host and the process number of one that lives, and of one that was killed")
+@pytest.mark.claim("C2", "C3")
+def test_a_worker_is_not_taken_for_another_with_its_host_and_process_number(
+    url: str, instance: str, tmp_path: Path, fault: Fault, as_process_1: tuple[str, ...]
+) -> None:
+    alike = {"name": instance, "within": as_process_1, "heartbeat": 0.25, "lost_after": 1.0}
+    gate = tmp_path / "gate"
+    with make_app(url, instance) as app:
+        theirs = app.job_types["gate"].enqueue_many([{"path": str(gate)}] * 2)
+        with worker(url, tmp_path, concurrency=2, **alike) as first:
+            until(attempts_of(theirs, 1), what="the first has all it can take")
+            with worker(url, tmp_path, **alike) as second:
+                own = app.job_types["gate"].enqueue_many([{"path": str(gate)}] * 2)
+                until(attempts_of(own, 1), what="the second has the others")
+                both = app.store.workers()
+                assert {(row.name, row.host, row.pid) for row in both} == {(f"{both[0].host}:1", both[0].host, 1)}
+                until(lambda: min(beats(app)) > max(row.beat for row in both) + 6, what="they have watched each other")
+                assert [row.id for row in app.store.workers()] == [row.id for row in both]
+                fault.injected("a worker with the host and the process number of one that lives")
+                first.kill()
+                until(attempts_of(theirs, 2), what="the second has the first one's jobs")
+                assert attempts_of(own, 1)()
+                fault.check(url, instance)
+                second.kill()
+            with worker(url, tmp_path, **alike):
+                until(attempts_of(theirs, 3), what="the third has them")
+                until(attempts_of(own, 2), what="and the second one's")
+                (third,) = app.store.workers()
+                assert (third.name, third.id in {row.id for row in both}) == (both[0].name, False)
+                gate.touch()
+                assert {job.wait(30).outcome for job in (*theirs, *own)} == {"success"}
+        assert {tuple(end.outcome for end in job.attempts()) for job in theirs} == {("lost", "lost", "success")}
+        assert {tuple(end.outcome for end in job.attempts()) for job in own} == {("lost", "success")}
+        fault.injected("a worker with the host and the process number of one that was killed", 2)
+    fault.check(url, instance, [job.id for job in (*theirs, *own)])
+
+
+def attempts_of(jobs: Sequence[Job], attempt: int) -> Callable[[], bool]:
+    """Somebody has each of them, for that time."""
+    return lambda: all((now.attempt, now.situation) == (attempt, "held") for now in [job.refresh() for job in jobs])
+
+
+def beats(app: App) -> list[int]:
+    return [row.beat for row in app.store.workers()]
 
 
 @pytest.mark.fault(7, "a segfault among 1,000 others in one process")
