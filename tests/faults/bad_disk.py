@@ -1,7 +1,7 @@
 """A disk that fails at the n-th write: SQLite's own files, with the faults put in between them and the system.
 
 `Disk` is the default file system of every apsw connection opened while it is there. It counts the writes, truncations and syncs
-of the files under a folder, and from the `fails_at`-th on lets each of them fail, as a full or broken disk would.
+of the files under a folder, and from the `fails_at`-th on lets each of them fail, as a full or broken disk would, or only some.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ class Disk(apsw.VFS):
     """Every other file system in the process goes on as before."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.count, self.fails_at, self.failed = str(folder), 0, NEVER, 0
+        self.folder, self.count, self.fails_at, self.heals_at, self.failed = str(folder), 0, NEVER, NEVER, 0
         self.error: type[apsw.Error] = apsw.FullError
         super().__init__("holdfast-bad-disk", base=BASE, makedefault=True)
 
@@ -27,16 +27,16 @@ class Disk(apsw.VFS):
         path = name.filename() if isinstance(name, apsw.URIFilename) else name
         return File(self, name, flags) if path and str(path).startswith(self.folder) else super().xOpen(name, flags)
 
-    def breaks(self, at: int, error: type[apsw.Error]) -> None:
-        """From the `at`-th write from now on, every one fails."""
-        self.count, self.failed, self.fails_at, self.error = 0, 0, at, error
+    def breaks(self, at: int, error: type[apsw.Error], times: int = NEVER) -> None:
+        """From the `at`-th write from now on, so many fail; unless that is said, every one."""
+        self.count, self.failed, self.fails_at, self.heals_at, self.error = 0, 0, at, at + times, error
 
     def heals(self) -> None:
         self.fails_at = NEVER
 
     def touched(self) -> None:
         self.count += 1
-        if self.count >= self.fails_at:
+        if self.fails_at <= self.count < self.heals_at:
             self.failed += 1
             raise self.error("on purpose")
 

@@ -5,8 +5,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import apsw
 import pytest
@@ -21,6 +22,7 @@ from tests.sqlite_log import end_of_log
 
 pytestmark = [pytest.mark.fault(6), pytest.mark.claim("R1", "C7")]
 NAME = "fleet"
+LOG_HEADER, FRAME = 32, 24 + 4096  # bytes
 
 
 def accepted_ids(app: App, count: int = 3) -> list[int]:
@@ -41,13 +43,11 @@ def test_a_write_that_fails_is_told_and_leaves_nothing_half_done(
         at, broke = 1, True
         while broke:
             disk.breaks(at, error)
-            told = ""
             try:
                 accepted += accepted_ids(app)
                 app.run_until_idle()
             except Unavailable as refusal:
-                told = str(refusal)
-            assert not told or "disk is full" in told or error is apsw.IOError
+                assert_clear(refusal, tmp_path / "jobs.db", error)
             broke = disk.failed > 0
             disk.heals()
             if broke:
@@ -63,6 +63,47 @@ def test_a_write_that_fails_is_told_and_leaves_nothing_half_done(
         assert set(accepted) <= found.keys()
         assert not (found.keys() - set(accepted)), "what was refused was stored all the same"
     fault.check(url, NAME, accepted)
+
+
+@pytest.mark.parametrize("error", [apsw.FullError, apsw.IOError], ids=["disk full", "error"])
+@pytest.mark.parametrize("times", [1, 10])
+@pytest.mark.parametrize("every", sizes(7, 1))
+def test_a_worker_goes_on_unaided_when_some_writes_have_failed(
+    tmp_path: Path, fault: Fault, error: type[apsw.Error], times: int, every: int
+) -> None:
+    """The n-th write, and a few after it, whoever of its threads or of those who enqueue makes them; for every n."""
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    accepted: list[int] = []
+    refused = rounds = 0
+    with bad_disk(tmp_path) as disk, make_app(url) as app, app.worker(concurrency=4):
+        at, broke = 1, True
+        while broke:
+            disk.breaks(at, error, times)
+            try:
+                accepted += accepted_ids(app)
+            except Unavailable as refusal:
+                assert_clear(refusal, tmp_path / "jobs.db", error)
+                refused += 1
+            until(all_done(app, accepted), what=f"a worker that met it at write {at} has done all that was accepted")
+            broke = disk.failed > 0
+            disk.heals()
+            fault.check(url, NAME, accepted)
+            fault.injected(f"{error.__name__} at the n-th write, {times} times", int(broke))
+            at, rounds = at + every, rounds + 1
+    assert rounds > 2, "nothing broke"
+    assert refused > 0, "no caller met it"
+    fault.measured(jobs=len(accepted), refused=refused)
+
+
+def all_done(app: App, accepted: list[int]) -> Callable[[], bool]:
+    """Nothing else either: what was refused is not stored."""
+    return lambda: app.store.counts()["work"] == ({"completed": len(accepted)} if accepted else {})
+
+
+def assert_clear(refusal: Unavailable, path: Path, error: type[apsw.Error]) -> None:
+    """What happened, to which file, and what to do."""
+    what = {apsw.FullError: "the disk is full", apsw.IOError: "the disk failed"}[error]
+    assert all(words in str(refusal) for words in (f"SQLite file {path}: {what}", "try again")), str(refusal)
 
 
 @pytest.fixture
@@ -145,39 +186,76 @@ def test_a_file_that_a_stranger_keeps_locked_is_waited_for_by_workers_and_told_t
     fault.check(url, NAME, [*before, held.id, *after])
 
 
-@pytest.mark.parametrize("cuts", sizes(25, 600))
+@pytest.mark.parametrize("step", sizes(397, 1))
 def test_whatever_a_power_cut_leaves_of_the_log_holds_all_that_was_acknowledged(
-    tmp_path: Path, fault: Fault, cuts: int
+    tmp_path: Path, fault: Fault, step: int
 ) -> None:
+    """It is cut at every byte. What is there then is what was there when the last whole frame was written."""
     luck = fault.luck(20261116)
-    here, there = tmp_path / "jobs.db", tmp_path / "cut" / "jobs.db"
-    acknowledged: list[tuple[int, list[int]]] = []  # where the log ended then
-    log = Path(f"{here}-wal")
+    here = tmp_path / "jobs.db"
     with make_app(f"sqlite:///{here}") as app:
-        app.find()
-        for _ in range(6):
-            acknowledged.append((end_of_log(here), accepted_ids(app)))
-            acknowledged.append((end_of_log(here), []))
-            hand = WorkerByHand(app.store, ("quick",), ("work",))
-            calls = hand.claim(2, "work")
-            hand.succeed(calls[0])  # the other one is held until the end, and a third is in line
-        database, written = here.read_bytes(), log.read_bytes()
-    known = [(length, ids) for (_, ids), (length, _) in zip(acknowledged[::2], acknowledged[1::2], strict=True)]
-    places = {length + step for length, _ in known for step in (-1, 0, 1)}
-    places |= {luck.randrange(known[-1][0] + 5000) for _ in range(cuts)}
-    for place in sorted(luck.sample(sorted(places), min(cuts, len(places)))):
-        shutil.rmtree(there.parent, ignore_errors=True)
-        there.parent.mkdir()
-        there.write_bytes(database)
-        garbage = luck.randbytes(luck.choice((0, 0, 100, 5000)))  # what lay on the disk before
-        Path(f"{there}-wal").write_bytes(written[:place] + garbage)
-        fault.injected("the log is cut at a byte, sometimes with garbage behind it")
-        accepted = [job_id for length, ids in known if length <= place for job_id in ids]
-        with App(f"sqlite:///{there}", name=NAME) as again:
-            if accepted:
-                again.find(limit=1)
-        fault.check(f"sqlite:///{there}", NAME, accepted)
+        acknowledged = some_work(app, here)
+        database, written = here.read_bytes(), Path(f"{here}-wal").read_bytes()[: end_of_log(here)]
+    folder = tmp_path / "cut"
+    folder.mkdir()
+    cut = PowerCut(folder / "jobs.db", database, written, luck)
+    cuts = 0
+    for begin in reversed([0, *range(LOG_HEADER, len(written) + 1, FRAME)]):
+        accepted = [job_id for length, ids in acknowledged if length <= begin for job_id in ids]
+        check_restored(tmp_path / "checked", database, written[:begin], accepted, fault)
+        whole = cut.content_at(begin)
+        ends = min(len(written), begin + FRAME - 1 if begin else LOG_HEADER - 1)
+        for place in range(ends, begin, -step):
+            assert cut.content_at(place) == whole, f"a log of {place} bytes holds something else than one of {begin}"
+            cuts += 1
+    fault.injected("the log is cut at a byte, sometimes with garbage behind it", cuts)
     fault.measured(log_bytes=len(written))
+
+
+def some_work(app: App, path: Path) -> list[tuple[int, list[int]]]:
+    """What was acknowledged, and where the log ended then. It begins anew, without how the tables were made."""
+    app.find()
+    apsw.Connection(str(path)).execute("pragma wal_checkpoint(truncate)").fetchall()
+    acknowledged = []
+    for _ in range(2):
+        ids = accepted_ids(app)
+        acknowledged.append((end_of_log(path), ids))
+        hand = WorkerByHand(app.store, ("quick",), ("work",))
+        calls = hand.claim(2, "work")
+        hand.succeed(calls[0])  # the other one is held until the end, and a third is in line
+    return acknowledged
+
+
+def check_restored(folder: Path, database: bytes, log: bytes, accepted: list[int], fault: Fault) -> None:
+    """What an App finds there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    (folder / "jobs.db").write_bytes(database)
+    (folder / "jobs.db-wal").write_bytes(log)
+    with App(f"sqlite:///{folder}/jobs.db", name=NAME) as again:
+        again.find(limit=1)
+    fault.check(f"sqlite:///{folder}/jobs.db", NAME, accepted)
+
+
+class PowerCut:
+    """A file whose log gets shorter and shorter."""
+
+    def __init__(self, path: Path, database: bytes, log: bytes, luck: Random) -> None:
+        self.path, self.log, self.luck = path, Path(f"{path}-wal"), luck
+        path.write_bytes(database)
+        self.log.write_bytes(log)
+
+    def content_at(self, length: int) -> int:
+        """All pages that SQLite finds when it reads what is left of the log."""
+        os.truncate(self.log, length)
+        with self.log.open("ab") as log:
+            log.write(self.luck.randbytes(self.luck.choice((0, 0, 0, 100, 5000))))  # what lay on the disk before
+        opened = apsw.Connection(str(self.path))
+        opened.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        found = hash(opened.serialize("main"))
+        opened.close()
+        Path(f"{self.path}-shm").unlink(missing_ok=True)
+        return found
 
 
 @pytest.mark.parametrize("backups", sizes(1, 12))

@@ -298,6 +298,11 @@ def explained(error: apsw.Error, path: str) -> str:
         return "it is damaged. Restore it from a backup; `holdfast doctor` tells more."
     if isinstance(error, apsw.FullError):
         return "the disk is full. Nothing was written; make room and try again."
+    if isinstance(error, apsw.IOError):  # a log that was written and not synced is read again after a crash
+        return (
+            f"the disk failed ({error}), and whether this was stored is not certain. "
+            "See what the system says of the disk (`dmesg`), then try again."
+        )
     return f"{error}. Nothing was written."
 
 
