@@ -1,7 +1,8 @@
 """R3, R4: a job that waits is ended from outside; every order in which an answer and something else can come."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -525,28 +526,129 @@ def test_a_response_handler_may_wait_for_another_answer(store: Store, asking: Wo
     assert "the bank says no" in (asking.claim_one().answer or "")
 
 
+AtOnce = Callable[..., list[Any]]
+ROUNDS = 12  # of things that come at the same moment, whichever is first
+
+
+@pytest.fixture
+def at_once(store: Store) -> Iterator[AtOnce]:
+    """What each of some actions is told, on a connection of its own, at the same moment; a refusal is an answer too."""
+    own = [store.another(5) for _ in range(3)]
+    with ThreadPoolExecutor(len(own)) as pool:
+
+        def act_at_once(*actions: Callable[[Store], Any]) -> list[Any]:
+            begin = threading.Barrier(len(actions))
+
+            def act(action: Callable[[Store], Any], its: Store) -> Any:
+                begin.wait()
+                try:
+                    return action(its)
+                except Conflict as refusal:
+                    return refusal
+
+            return list(pool.map(act, actions, own))
+
+        yield act_at_once
+    for each in own:
+        each.close()
+
+
 @pytest.mark.fault(8, "an answer at the moment of the wait")
-def test_an_answer_and_the_wait_come_at_the_same_moment(url: str, store: Store, sql: RawSql) -> None:
+def test_an_answer_and_the_wait_come_at_the_same_moment(store: Store, sql: RawSql, at_once: AtOnce) -> None:
     """Whichever is first, the job ends with the answer, once."""
     worker = WorkerByHand(store)
-    for _ in range(20):
+    for _ in range(ROUNDS):
         (job,) = store.add([NewJob("mail", "send", "{}")])
         call = worker.claim_one()
-        other = store.another(5)
-        begin = threading.Barrier(2)
-
-        def answer(job_id: int = job.id, begin: threading.Barrier = begin, other: Store = other) -> None:
-            begin.wait()
-            other.answer(job_id, YES, "ann")
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        begin.wait()
-        worker.tell(call, Waited())
-        thread.join()
-        other.close()
+        at_once(lambda own, job=job: own.answer(job.id, YES, "ann"), lambda _, call=call: tell(worker, call))
         assert store.get(job.id).result == {"ok": True}
     Invariants(sql).check([], {})
+
+
+@pytest.mark.fault(8, "two answers at the same moment")
+def test_of_two_answers_at_the_same_moment_one_counts_and_the_other_is_told_so(
+    store: Store, worker: WorkerByHand, sql: RawSql, at_once: AtOnce
+) -> None:
+    for _ in range(ROUNDS):
+        call = waiting(store, worker)
+        yes, no = at_once(
+            lambda own, call=call: own.answer(call.id, YES, "ann"),
+            lambda own: own.answer(("send", "k"), NO, "bob"),
+        )
+        assert isinstance(yes, Conflict) != isinstance(no, Conflict)
+        assert store.get(call.id).outcome == ("failed" if isinstance(yes, Conflict) else "success")
+    Invariants(sql).check([], {})
+
+
+@pytest.mark.fault(8, "an answer at the moment of the timeout")
+def test_an_answer_and_the_timeout_come_at_the_same_moment(
+    store: Store, worker: WorkerByHand, clock: MovableClock, sql: RawSql, at_once: AtOnce
+) -> None:
+    for _ in range(ROUNDS):
+        call = waiting(store, worker, timeout=30, retries=0)
+        clock.advance(31)
+        answered, _ = at_once(lambda own, call=call: own.answer(call.id, YES, "ann"), lambda own: own.end_overdue())
+        job = store.get(call.id)
+        assert (job.outcome, job.attempt) == ("error" if isinstance(answered, Conflict) else "success", 1)
+        with pytest.raises(Conflict):
+            store.answer(call.id, NO, "bob")
+        assert store.get(call.id) == job
+    Invariants(sql).check([], {})
+
+
+@pytest.mark.fault(8, "an answer at the moment of an abort")
+@pytest.mark.parametrize("where", ["waiting", "held"])
+def test_an_answer_and_an_abort_come_at_the_same_moment(store: Store, sql: RawSql, at_once: AtOnce, where: str) -> None:
+    """A job that waits ends by whichever is first; one that is held by the abort, and its answer is not used."""
+    worker = WorkerByHand(store)
+    for _ in range(ROUNDS):
+        (job,) = store.add([NewJob("mail", "send", "{}")])
+        call = worker.claim_one()
+        if where == "waiting":
+            worker.tell(call, Waited())
+        answered, aborted = at_once(
+            lambda own, job=job: own.answer(job.id, YES, "ann"),
+            lambda own, job=job: own.abort(job.id, "bob"),
+        )
+        if where == "waiting":
+            assert isinstance(answered, Conflict) != isinstance(aborted, Conflict)
+            assert store.get(job.id).outcome == ("aborted" if isinstance(answered, Conflict) else "success")
+        else:
+            tell(worker, call)
+            assert (store.get(job.id).outcome, store.history(job.id)[-1].cause) == ("aborted", "answer unused")
+    Invariants(sql).check([], {})
+
+
+@pytest.mark.fault(8, "an answer at the moment of a recovery")
+@pytest.mark.parametrize("where", ["waiting", "held"])
+def test_an_answer_and_a_recovery_come_at_the_same_moment(
+    store: Store, sql: RawSql, at_once: AtOnce, where: str
+) -> None:
+    """The answer is not lost with the worker, and the first attempt has no more to say."""
+    for _ in range(ROUNDS):
+        lost, other = WorkerByHand(store), WorkerByHand(store)
+        (job,) = store.add([NewJob("mail", "send", "{}")])
+        call = lost.claim_one()
+        if where == "waiting":
+            lost.tell(call, Waited())
+        told = at_once(
+            lambda own, job=job: own.answer(job.id, YES, "ann"),
+            lambda own, lost=lost: own.lose(lost.id),
+            lambda _, lost=lost, call=call: tell(lost, call) if where == "held" else None,
+        )
+        assert not [each for each in told if isinstance(each, Conflict)]
+        for again in other.claim():
+            assert (again.id, again.attempt) == (job.id, 2)
+            other.tell(again, Waited())
+        found = store.get(job.id)
+        assert (found.outcome, found.result) == ("success", {"ok": True})
+        assert found.attempt == 1 or where == "held"
+        assert lost.tell(call, Waited()) is None
+    Invariants(sql).check([], {})
+
+
+def tell(worker: WorkerByHand, call: Claimed) -> Any:
+    return worker.tell(call, Waited())
 
 
 @pytest.mark.claim("J5")
