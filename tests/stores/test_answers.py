@@ -1,5 +1,6 @@
 """R3, R4: a job that waits is ended from outside; every order in which an answer and something else can come."""
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -532,8 +533,11 @@ ROUNDS = 12  # of things that come at the same moment, whichever is first
 
 @pytest.fixture
 def at_once(store: Store) -> Iterator[AtOnce]:
-    """What each of some actions is told, on a connection of its own, at the same moment; a refusal is an answer too."""
-    own = [store.another(5) for _ in range(3)]
+    """What each of some actions is told, on a connection of its own, at the same moment; a refusal is an answer too.
+
+    Whoever comes last to the barrier is the first to go on: each time it is another one.
+    """
+    own, turns = [store.another(5) for _ in range(3)], itertools.count()
     with ThreadPoolExecutor(len(own)) as pool:
 
         def act_at_once(*actions: Callable[[Store], Any]) -> list[Any]:
@@ -546,7 +550,9 @@ def at_once(store: Store) -> Iterator[AtOnce]:
                 except Conflict as refusal:
                     return refusal
 
-            return list(pool.map(act, actions, own))
+            turn = next(turns) % len(actions)
+            found = list(pool.map(act, (*actions[turn:], *actions[:turn]), own))
+            return [*found[len(actions) - turn :], *found[: len(actions) - turn]]
 
         yield act_at_once
     for each in own:
@@ -620,30 +626,24 @@ def test_an_answer_and_an_abort_come_at_the_same_moment(store: Store, sql: RawSq
 
 
 @pytest.mark.fault(8, "an answer at the moment of a recovery")
-@pytest.mark.parametrize("where", ["waiting", "held"])
-def test_an_answer_and_a_recovery_come_at_the_same_moment(
-    store: Store, sql: RawSql, at_once: AtOnce, where: str
-) -> None:
-    """The answer is not lost with the worker, and the first attempt has no more to say."""
+def test_an_answer_and_a_recovery_come_at_the_same_moment(store: Store, sql: RawSql, at_once: AtOnce) -> None:
+    """And the word of the lost worker that the job waits. The answer is not lost, and the first attempt has no more to say."""
     for _ in range(ROUNDS):
         lost, other = WorkerByHand(store), WorkerByHand(store)
         (job,) = store.add([NewJob("mail", "send", "{}")])
         call = lost.claim_one()
-        if where == "waiting":
-            lost.tell(call, Waited())
         told = at_once(
             lambda own, job=job: own.answer(job.id, YES, "ann"),
             lambda own, lost=lost: own.lose(lost.id),
-            lambda _, lost=lost, call=call: tell(lost, call) if where == "held" else None,
+            lambda _, lost=lost, call=call: tell(lost, call),
         )
         assert not [each for each in told if isinstance(each, Conflict)]
         for again in other.claim():
             assert (again.id, again.attempt) == (job.id, 2)
-            other.tell(again, Waited())
+            tell(other, again)
         found = store.get(job.id)
         assert (found.outcome, found.result) == ("success", {"ok": True})
-        assert found.attempt == 1 or where == "held"
-        assert lost.tell(call, Waited()) is None
+        assert tell(lost, call) is None
     Invariants(sql).check([], {})
 
 
