@@ -1,6 +1,6 @@
 """A sweeper that is stopped between its look at a worker and what it does about it, once: `URL NAME … MARK`.
 
-It leaves the mark, stops itself, and when it goes on writes into the mark what came of it.
+It leaves the mark, stops itself, and when it goes on writes into the mark what came of it and ends.
 """
 
 import os
@@ -19,13 +19,10 @@ def stop_before_losing(store: Any, mark: Path) -> None:
     lose = store.lose
 
     def late(*asked: Any) -> Any:
-        if mark.exists():
-            return lose(*asked)
         mark.touch()
         os.kill(os.getpid(), signal.SIGSTOP)
-        found = lose(*asked)
-        mark.write_text(repr(found))
-        return found
+        mark.write_text(repr(lose(*asked)))
+        os._exit(0)  # what it sees later is another matter
 
     store.lose = late
 
