@@ -144,24 +144,24 @@ def test_at_a_standby_a_command_ends_and_serve_waits_until_it_is_promoted(start:
 
 
 @pytest.mark.long
-def test_dev_works_and_starts_anew_when_the_module_changes(url: str, tmp_path: Path, start: Start) -> None:
-    folder = write(tmp_path, url)
+def test_dev_works_and_starts_anew_when_the_module_changes(sqlite_url: str, tmp_path: Path, start: Start) -> None:
+    folder = write(tmp_path, sqlite_url)
     program = start("dev", "shop:app", "--port", "0", "--json", PYTHONPATH=folder_path(folder))
     address(program)
-    with App(url, name="shop") as app:
+    with App(sqlite_url, name="shop") as app:
         assert app.enqueue("work", "answer").unwrap(60) == 42
-        write(tmp_path, url, 4711)
+        write(tmp_path, sqlite_url, 4711)
         eventually(lambda: any(each["event"] == "reload" for each in told(program)))
 
         def answers_anew() -> bool:
             return bool(app.enqueue("work", "answer").unwrap(60) == 4711)
 
         eventually(answers_anew)
-        write(tmp_path, url, 0)
+        write(tmp_path, sqlite_url, 0)
         (tmp_path / "shop.py").write_text("this is no Python")
         eventually(lambda: "cannot be imported" in program.log)
         assert program.process.poll() is None
-        write(tmp_path, url, 7)
+        write(tmp_path, sqlite_url, 7)
         eventually(lambda: len([each for each in told(program) if each["event"] == "reload"]) >= 3 or None)
         eventually(lambda: app.enqueue("work", "answer").unwrap(60) == 7)
     program.stop()
