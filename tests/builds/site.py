@@ -171,6 +171,11 @@ class Installation:
                 process.stdout.close()
 
 
+def begun(site: Installation, told: dict[str, Any]) -> None:
+    """Wait until the build of a delivery waits for the gate."""
+    until(lambda: "while [ ! -e" in site.log(told["job_id"]), what="the build runs")
+
+
 class Watcher(threading.Thread):
     """Somebody who reads a log while it grows."""
 

@@ -23,10 +23,10 @@ AT_ONCE = 40
 
 
 @pytest.fixture
-def site(tmp_path: Path, url: str, instance: str, repository: Repository) -> Iterator[Installation]:
+def site(tmp_path: Path, url: str, instance: str) -> Iterator[Installation]:
     root = tmp_path / "site"
     root.mkdir()
-    with installation(root, url, instance, repository) as made:
+    with installation(root, url, instance, Repository(root / "repository")) as made:
         assert made.server
         yield made
 
