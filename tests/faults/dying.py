@@ -26,7 +26,8 @@ NEVER = 0
 BEAT, LOST_AFTER = 0.1, 0.4  # seconds: whoever takes over waits for them on PostgreSQL
 PATIENCE = 60.0
 WIDTH = 12
-LATEST = 300  # statement at which a child dies: on PostgreSQL one needs so many until it misses the one before it
+EARLY, LIVES = 100, 2  # the first children die before so many statements, when the run cannot be done yet
+LATEST = 300  # statement at which later ones die: on PostgreSQL one needs so many until it misses the one before it
 
 
 def make_app(url: str, name: str) -> App:
@@ -58,7 +59,7 @@ def main(url: str, name: str, seed: int) -> int:
     """How often it died."""
     luck, deaths = random.Random(seed), 0
     while True:
-        last = luck.randrange(1, LATEST)
+        last = luck.randrange(1, EARLY if deaths < LIVES else LATEST)
         code = forked(lambda last=last: live(url, name, last))
         if code == DONE:
             return deaths
