@@ -33,7 +33,7 @@ sample: $(READY)  ## a sample of what has a command of its own: faults, pages in
 	$(BIN)/python -m pytest -q -rs -n $(PROCESSES) --dist worksteal tests/faults tests/browser/test_live.py
 	$(BIN)/python -m bench --quick --only exec-sqlite enqueue-postgres workflows-sqlite --json build/sample.json
 
-faults: $(READY)  ## fault tests at their full size, one at a time, on both stores, and docs/fault-report.md; takes most of an hour
+faults: $(READY)  ## fault tests at their full size, one at a time, on both stores, and docs/fault-report.md; takes an hour and a half, and half an hour with ARGS="-n 3 --dist worksteal"
 	$(BIN)/python -m pytest -q -m "faults or fault" --fault-report=docs/fault-report.md $(ARGS)
 
 browser: $(READY)  ## every page in the system's Chromium (ARGS="--pictures" keeps the pictures of the docs)
