@@ -11,7 +11,7 @@ from holdfast.projects import QUEUE, STATUS_QUEUE
 from tests.builds.making import Repository
 from tests.builds.yard import Yard
 from tests.conftest import Preparation, with_queues
-from tests.invariants import check_invariants
+from tests.invariants import check_after
 
 
 @pytest.fixture(scope="session")
@@ -51,4 +51,4 @@ def invariants(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]
     url, instance = request.getfixturevalue("url"), request.getfixturevalue("instance")
     yield
     if request.node.get_closest_marker("broken_on_purpose") is None:
-        check_invariants(url, instance, builds=tmp_path / "yard" / "builds")
+        check_after(url, instance, builds=tmp_path / "yard" / "builds")

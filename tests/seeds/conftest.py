@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import App
 from tests.conftest import Preparation, with_queues
-from tests.invariants import check_invariants
+from tests.invariants import check_after
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +18,7 @@ def preparation() -> Preparation:
 @pytest.fixture(autouse=True)
 def invariants(request: pytest.FixtureRequest, url: str, instance: str) -> Any:
     yield
-    check_invariants(url, instance)
+    check_after(url, instance)
 
 
 @pytest.fixture

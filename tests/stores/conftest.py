@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import Preparation, with_queues
-from tests.invariants import check_invariants
+from tests.invariants import check_after
 
 MAIL = with_queues("mail")
 
@@ -24,4 +24,4 @@ def invariants(request: pytest.FixtureRequest) -> Iterator[None]:
     url, instance = request.getfixturevalue("url"), request.getfixturevalue("instance")
     yield
     if request.node.get_closest_marker("broken_on_purpose") is None:
-        check_invariants(url, instance)
+        check_after(url, instance)
