@@ -14,6 +14,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from holdfast import App
 from holdfast.builds.sending import Facts, delivery
 from holdfast.web import secret
@@ -204,3 +206,11 @@ def installation(root: Path, url: str, instance: str, repository: Repository) ->
         yield made
     finally:
         made.close()
+
+
+def on_either(request: pytest.FixtureRequest, folders: pytest.TempPathFactory) -> Iterator[Installation]:
+    """For all tests of a module, on the database that its fixture's parameter names."""
+    root = folders.mktemp("site")
+    url = f"sqlite:///{root}/jobs.db" if request.param == "sqlite" else request.getfixturevalue("prepared").new()
+    with installation(root, url, "site", Repository(root / "repository")) as made:
+        yield made

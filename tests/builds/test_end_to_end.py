@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builds.making import Repository
-from tests.builds.site import Installation, Watcher, begun, installation
+from tests.builds.site import Installation, Watcher, begun, on_either
 from tests.builds.yard import SECRET, until
 from tests.cli.terminal import called_here
 
@@ -20,11 +19,7 @@ ODD_NAMES = (
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """For all tests here."""
-    root = tmp_path_factory.mktemp("site")
-    on_sqlite = request.param == "sqlite"
-    url = f"sqlite:///{root}/jobs.db" if on_sqlite else request.getfixturevalue("prepared").new()
-    with installation(root, url, "site", Repository(root / "repository")) as made:
-        yield made
+    yield from on_either(request, tmp_path_factory)
 
 
 @pytest.fixture(autouse=True)

@@ -6,19 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.builds.making import Repository
-from tests.builds.site import Installation, Watcher, begun, installation
+from tests.builds.site import Installation, Watcher, begun, on_either
 from tests.builds.yard import QUICK, until
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """For all tests here: a test that kills one of its processes starts another in its place."""
-    root = tmp_path_factory.mktemp("site")
-    on_sqlite = request.param == "sqlite"
-    url = f"sqlite:///{root}/jobs.db" if on_sqlite else request.getfixturevalue("prepared").new()
-    with installation(root, url, "site", Repository(root / "repository")) as made:
-        yield made
+    yield from on_either(request, tmp_path_factory)
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,7 @@
 """What is done to PostgreSQL while work goes on: it comes back by itself to the rate it had, and nothing is lost."""
 
 import signal
+import statistics
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from tests.postgres_on_demand import own_server
 from tests.postgres_server import Server
 
 SOON = 5.0  # seconds in which the full rate is to be back, on a machine that does nothing else
+HALF = 0.5  # of the rate is left, whoever holds a snapshot
 URGENT = 5.0  # seconds; the head of the line is looked at once a second
 QUICK = ("fsync=off", "full_page_writes=off")  # the machine does not crash, only the server
 SYNCHRONOUS = (*QUICK, "synchronous_standby_names='*'")
@@ -451,7 +453,8 @@ def test_half_of_the_rate_is_left_beside_an_old_snapshot(
         fault.injected(f"a snapshot held for {minutes} minutes")
         fault.measured(shares=[round(each / before, 2) for each in beside], rate=round(before), urgent=round(late, 2))
     told = f"{before:.0f} a second, beside it {', '.join(f'{each:.0f}' for each in beside)}, then {after:.0f}"
-    assert min(beside) >= 0.5 * min(before, after), told
+    assert statistics.mean(beside) >= HALF * before, told
+    assert min(beside) >= HALF * NEARLY * before, told
     assert late <= URGENT, f"what is urgent was begun only after {late:.1f} s"
 
 
