@@ -18,6 +18,7 @@ from holdfast.stores.contract import Store
 from holdfast.stores.open import open_store
 from tests.build_invariants import check_builds
 from tests.explain_invariants import check_explained
+from tests.prepared import session_in
 from tests.raw_sql import RawSql
 from tests.run_invariants import check_runs
 from tests.start_invariants import check_limits, check_starts, ids_of
@@ -39,7 +40,7 @@ def check_invariants(
 
     `final_before`: what `final_rows` gave earlier. `builds`: the folder of all builds. `explains`: how many jobs `explain` is asked about.
     """
-    sql = RawSql(url, instance)
+    sql = RawSql(url, instance, session_in(url))
     try:
         invariants = Invariants(sql)
         invariants.check(accepted, final_before or {}, builds)

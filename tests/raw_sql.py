@@ -22,13 +22,14 @@ class RawSql:
 
     prepares = False  # what is asked again and again, of tables that stay as they are
 
-    def __init__(self, url: str, instance: str) -> None:
-        self.instance = instance
+    def __init__(self, url: str, instance: str, session: Any = None) -> None:
+        """`session`: another one than its own, on PostgreSQL. It stays open."""
+        self.instance, self._own = instance, session is None
         self._filled: dict[str, str] = {}
         self.postgres = url.startswith("postgresql")
         self.connection: Any
         if self.postgres:
-            self.connection = psycopg.connect(url, autocommit=True)
+            self.connection = session or psycopg.connect(url, autocommit=True)
         else:
             self.connection = apsw.Connection(url.removeprefix("sqlite:///"))
             self.connection.set_busy_timeout(5000)
@@ -95,4 +96,5 @@ class RawSql:
             self.connection.execute("commit")  # after a rollback nothing is prepared any more
 
     def close(self) -> None:
-        self.connection.close()
+        if self._own:
+            self.connection.close()

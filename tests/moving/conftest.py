@@ -18,10 +18,6 @@ from tests.raw_sql import RawSql
 SHOP = with_queues("mail", "calls", "quota", "routines", "workflows")
 
 
-def EMPTY(url: str) -> None:
-    """Nothing is there."""
-
-
 class Way(Struct, frozen=True):
     """Where an instance is, and where it is to go."""
 
@@ -34,15 +30,16 @@ class Way(Struct, frozen=True):
 def way(request: pytest.FixtureRequest, tmp_path: Path, prepared: Prepared, instance: str) -> Iterator[Way]:
     """`to another file` and `to another server` are for a test that asks for them."""
     file, other_file = (f"sqlite:///{tmp_path}/{name}.db" for name in ("jobs", "other"))
-    kinds = {
-        "to postgres": (file, EMPTY),
-        "to sqlite": (SHOP, file),
+    kinds: dict[str, tuple[str | None, str | None]] = {
+        "to postgres": (file, None),
+        "to sqlite": (None, file),
         "to another file": (file, other_file),
-        "to another server": (SHOP, EMPTY),
+        "to another server": (None, None),
     }
-    sides = [side if isinstance(side, str) else prepared.copy_of(side) for side in kinds[request.param]]
-    yield Way(*sides, instance)
-    for side in sides:
+    source, target = kinds[request.param]
+    way = Way(source or prepared.copy_of(SHOP), target or prepared.new(), instance)
+    yield way
+    for side in (way.source, way.target):
         if side.startswith("postgresql"):
             prepared.drop(side)
 

@@ -22,6 +22,7 @@ from holdfast.stores.contract import QueueDeclared, TypeRow
 from holdfast.stores.postgres.connection import Connection
 from holdfast.stores.postgres.jobs import PostgresStore
 from holdfast.stores.sqlite.jobs import SqliteStore
+from tests.as_it_was import remember, restore
 from tests.raw_sql import RawSql
 
 INSTANCE = "sim"
@@ -192,28 +193,8 @@ class PostgresStage:
         store.register(*setting)
         self.sql = RawSql(url, INSTANCE)
         self.sql.prepares, self.sql.connection.prepared_max = True, STATEMENTS
-        self._as_before = self._remember()
+        remember(self.sql.connection)
         self.clear()
-
-    def _remember(self) -> str:
-        """What makes everything as it is now."""
-        found = self.sql("select tablename as name from pg_tables where tablename like 'sim\\_%' order by 1")
-        tables = [f'"{row["name"]}"' for row in found]
-        kept = []
-        for number, table in enumerate(tables):
-            if self.sql.value(f"select exists (select from {table})"):
-                self.sql(f"create table kept_{number} as table {table}")
-                kept.append(f"insert into {table} select * from kept_{number}")
-        numbers = [
-            f"select setval('\"{row['name']}\"', {row['last'] or row['first']}, {row['last'] is not None})"
-            for row in self.sql(
-                "select sequencename as name, last_value as last, start_value as first from pg_sequences "
-                "where sequencename like 'sim\\_%'"
-            )
-        ]
-        emptied = [f"delete from {table}" for table in tables]
-        # Neither the law nor references look on.
-        return "; ".join(("set session_replication_role = replica", *emptied, *kept, *numbers))
 
     def begin(self, clock: Clock) -> tuple[Any, RawSql]:
         self.clock = clock
@@ -297,9 +278,7 @@ class PostgresStage:
             roll_back(connection)
         self._idle += self._used
         self._used = []
-        with self.sql.transaction():
-            self.sql(self._as_before)
-        self.sql("set session_replication_role = origin")
+        restore(self.sql.connection)
         if next(self._stories) % TIDY_EVERY == 0:
             self.sql("vacuum")
 

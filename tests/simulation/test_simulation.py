@@ -14,7 +14,7 @@ from tests.simulation.story import KINDS, Action, read, shrunk, written
 
 SEEDS = 2000
 AT_A_TIME = 50
-SEEDS_ON_POSTGRES = 100
+SEEDS_ON_POSTGRES = 50
 MORE_ON_POSTGRES = 1000
 KEPT = sorted((Path(__file__).parent / "kept").glob("*.txt"))  # stories that once broke a promise
 CLAIMS = (
