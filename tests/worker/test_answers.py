@@ -143,9 +143,9 @@ def test_a_live_worker_gives_its_slot_back_while_a_job_waits(url: str, instance:
 def programs(app: Callable[..., App]) -> Callable[..., App]:
     """Programs that declare `ask`, each with a response handler or without. The last one made is registered."""
 
-    def make(responding: bool = False) -> App:
+    def make(responding: bool = False, limit: int = 0) -> App:
         made = app()
-        ask = made.queue("mail").job(lambda: WAIT, name="ask")
+        ask = made.queue("mail", throttle_limit=limit).job(lambda: WAIT, name="ask")
         if responding:
             ask.response_handler(lambda job, response: ["heard", response])
         made.store.pulse()
@@ -183,6 +183,32 @@ def test_an_answer_that_waits_for_another_worker_stands_in_nobodys_way(programs:
     assert [job.refresh().situation for job in (waits, early, other, more)] == ["loose", "loose", "waiting", "waiting"]
     assert [job.refresh().attempt for job in (waits, early, other, more)] == [1, 1, 1, 1]
     assert new.run_until_idle() == 2
+
+
+def test_under_a_limit_an_answer_is_left_to_others_for_a_second_and_then_stands_in_nobodys_way(
+    programs: Callable[..., App], clock: MovableClock
+) -> None:
+    old, new = programs(limit=1), programs(limit=1, responding=True)
+    first, second = old.enqueue("mail", "ask"), old.enqueue("mail", "ask", delay=10)
+    old.run_until_idle()
+    old.complete(job_id=first.id, result=7)
+    assert (old.run_until_idle(), first.refresh().attempt) == (0, 1)
+    assert new.run_until_idle() == 1  # no time has passed
+    assert (first.refresh().result, first.refresh().attempt) == (["heard", 7], 2)
+
+    clock.advance(10)
+    old.run_until_idle()
+    old.complete(job_id=second.id, result=8)
+    assert (old.run_until_idle(), second.refresh().attempt) == (0, 1)
+    third = old.enqueue("mail", "ask", priority=200)
+    clock.advance(1)
+    old.run_until_idle()
+    assert (second.refresh().situation, second.refresh().attempt) == ("loose", 2)
+    assert third.refresh().situation == "waiting"
+    new.complete(job_id=third.id, result=9)
+    clock.advance(60)
+    assert new.run_until_idle() == 2
+    assert [job.refresh().result for job in (second, third)] == [["heard", 8], ["heard", 9]]
 
 
 def test_a_worker_meets_an_answer_at_most_once_if_the_response_handler_comes_after_it(url: str, instance: str) -> None:

@@ -35,6 +35,9 @@ ROUNDS = 8  # looks in one claim, each after others have stood aside
 STRETCH = 20_000  # jobs of the line that are looked through at once for those above the limit
 MOST_LANES = 1000  # that are looked at in one claim
 ASK_AGAIN = 1.0  # seconds after which a function that refused is asked again, if nothing happened before
+LEFT_TO_OTHERS = (
+    1.0  # seconds, of an answer that is due: then it is met also by who cannot tell it to a response handler
+)
 ASIDE = frozenset({Why.FACTOR, Why.POOL_FACTOR, Why.POOL})
 
 
@@ -256,6 +259,7 @@ class _Claim:
         self.own = frozenset(turn.types)
         self.late = dict(turn.late)
         self.asked = self.own | self.late.keys()
+        self.unheard: dict[int, float] = {}  # answers left to others: for how many seconds more
         self.others = self._others()
         self.window = look.window
         self.found = list(look.found)
@@ -340,6 +344,7 @@ class _Claim:
         rows = list({row["id"]: row for row in [*self.found, *heads]}.values())
         if len(rows) != len(self.found) or heads or any(row["throttle_factor"] == 0 for row in rows):
             rows.sort(key=place_in_line)
+        self.unheard = self._unheard(rows)
         others = Others(dict(self.others.free), self.others.types)
         runnable = [self._is_own(row) or others.take(row["job_type"]) for row in rows]
         pools: Sequence[str | None] = [None] * len(rows)
@@ -350,8 +355,23 @@ class _Claim:
             for row, able, pool in zip(rows, runnable, pools, strict=True)
         ]
 
+    def _unheard(self, rows: Sequence[RowDict]) -> dict[int, float]:
+        """Answers that have just become due, for a response handler that our code lacks. A probe, which stands there under another name, is
+        none of them: others wait for it.
+        """
+        fresh = {row["id"]: self._seconds_left(row) for row in rows if row["job_type"] in self.turn.deaf}
+        ids = sorted(job_id for job_id, left in fresh.items() if left > 0)
+        found = self.store.rows("answers_due", {"ids": self.store.pack(ids)}, self.queue) if ids else ()
+        return {row["id"]: fresh[row["id"]] for row in found}
+
+    def _seconds_left(self, row: RowDict) -> float:
+        since = self._now() - self.store._known(row["ready_time"])
+        return LEFT_TO_OTHERS - float(since.total_seconds())
+
     def _is_own(self, row: RowDict) -> bool:
         """Whether we may take it: jobs of some types only when they were left by those who are preferred."""
+        if row["id"] in self.unheard:
+            return False
         if row["job_type"] in self.own or not self.late:
             return row["job_type"] in self.own
         seconds = self.late.get(row["job_type"])
@@ -436,8 +456,12 @@ class _Claim:
         return claimed
 
     def _tell_others(self, rows: Sequence[RowDict], choice: Admission, mine: Sequence[RowDict]) -> None:
-        """There is room under the limit that somebody else may fill."""
+        """There is room under the limit that somebody else may fill. Of an answer they have heard, and of room only if we made it: or
+        those who cannot tell it to a response handler would wake each other.
+        """
         left = set(choice.admitted) - {row["id"] for row in mine}
+        if not (self.turn.done or self.turn.reports):
+            left -= self.unheard.keys()
         told = any(self.others.take(row["job_type"]) for row in rows if row["id"] in left)
         if not told and self.foreign and self.more and choice.reserved_for is None:
             told = bool(self._line(self.foreign, 1))
@@ -452,7 +476,8 @@ class _Claim:
         held = [each for each in choice.held.values() if each.why is not Why.UNHANDLED]
         waits = [each.seconds for each in held if each.seconds is not None]
         waits += [ASK_AGAIN] if any(each.why is Why.REFUSED for each in held) else []
-        full = bool(held or self.look.lanes or self.moved) and count < self.look.room
+        waits += self.unheard.values()
+        full = bool(held or self.look.lanes or self.moved or self.unheard) and count < self.look.room
         return Claims(claimed, full, min(waits, default=None) if full else None)
 
     def _after_lane(self) -> str:

@@ -80,7 +80,7 @@ class SqliteStore(SqlStore):
         shared = self.connection if self.connection.in_memory else None
         store = SqliteStore(self.path, self.instance, self.clock, patience, shared)
         store.listeners, store.takers, store.source = self.listeners, self.takers, self.source
-        store.throttlers, store._filled = self.throttlers, self._filled
+        store.throttlers, store._filled, store._columns = self.throttlers, self._filled, self._columns
         return store
 
     def close(self) -> None:

@@ -55,6 +55,10 @@ union all
  order by major, minor, id limit :limit)) r
 cross join lateral (select payload from {queue_table} where id = r.id offset 0) j;
 
+-- name: answers_due
+-- Which of these stand there for their response handler.
+select id from {queue_table} where id = any(:ids::bigint[]) and situation = 'loose' and (answer::jsonb ->> 'due')::boolean;
+
 -- name: lanes
 -- Behind what jobs of the queue stand aside: each lane once, by hopping from one to the next.
 with recursive hops (lane) as (

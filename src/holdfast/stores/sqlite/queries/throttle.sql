@@ -49,6 +49,10 @@ select * from (select id, job_type, throttle_factor, major, minor, ready_time fr
    and (closes_time is null or closes_time > :now)
  order by major, minor, id limit :limit)) r;
 
+-- name: answers_due
+-- Which of these stand there for their response handler.
+select id from {queue_table} where id in (select value from json_each(:ids)) and situation = 'loose' and answer ->> 'due';
+
 -- name: lanes
 -- Behind what jobs of the queue stand aside: each lane once, by hopping from one to the next.
 with recursive hops (lane) as (
