@@ -81,13 +81,11 @@ class SqliteStage:
         self._real.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # as the product has it: planned once, not each time
         self._real.execute("pragma foreign_keys=on")
         self.connection.database = Parts(self._real)
-        self._store, self._filled = store, dict[str, str]()
+        self._filled: dict[str, str] = {}
 
     def begin(self, clock: Clock) -> tuple[Any, RawSql]:
         self._real.execute("begin immediate")
-        before = self._store
         self._store = SqliteStore(":memory:", INSTANCE, clock, connection=self.connection)
-        self._store._filled, self._store._columns = before._filled, before._columns  # they stay what they are
         return self._store, Inside(self.connection.database, self._filled)
 
     def process(self) -> Any:
