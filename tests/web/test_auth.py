@@ -31,6 +31,8 @@ NAMES_NOTHING = {
     "type": "about:blank",
     "errors": [],
 }
+# What is decided before a store is asked about more than a token: the sweeps over all routes need only one.
+before_the_store = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 
 
 def paths(app: App) -> Iterator[tuple[str, str, str | None]]:
@@ -53,6 +55,7 @@ def test_nothing_that_changes_something_needs_only_to_be_read(shop: App) -> None
     assert weak == ["/logout"]
 
 
+@before_the_store
 def test_without_a_token_every_route_and_method_answers_the_same(shop: App, stranger: Client) -> None:
     open_ones = {(path, method) for path, method, needs in paths(shop) if needs == PUBLIC}
     for path in {path for path, _, _ in paths(shop)} | {"/", "/nothing", "/api/v1/nothing", "/api"}:
@@ -72,6 +75,7 @@ WAYS = (
 )
 
 
+@before_the_store
 def test_no_route_is_reached_without_a_good_token_however_it_is_written(furnished: Furnished, sql: RawSql) -> None:
     """Every route, streams included, at something that exists; who may only look changes nothing in any of these ways either."""
     app = furnished.app
@@ -144,6 +148,7 @@ TRICKS = (
 )
 
 
+@before_the_store
 def test_no_way_of_writing_a_path_gets_past_the_check(shop: App, stranger: Client) -> None:
     late = token(shop, name="late", lasts=timedelta(0))
     for path in TRICKS:
@@ -175,6 +180,7 @@ async def status_of(asgi: Any, method: str, path: str, headers: list[tuple[bytes
     return statuses[0]
 
 
+@before_the_store
 def test_nor_does_one_that_no_client_would_send(shop: App) -> None:
     asgi, weak = create(shop), token(shop, "read")
     known = [(b"authorization", f"Bearer {weak}".encode())]
@@ -198,6 +204,7 @@ def test_what_needs_nobody_answers(stranger: Client) -> None:
     assert stranger.get("/readyz").json() == {"status": "ok"}
 
 
+@before_the_store
 @pytest.mark.parametrize("scope", SCOPES)
 def test_a_scope_reaches_so_far_and_no_further(shop: App, stranger: Client, scope: str) -> None:
     stranger.headers["Authorization"] = f"Bearer {token(shop, scope)}"
@@ -328,6 +335,7 @@ FOREIGN = (
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
+@before_the_store
 def test_a_session_changes_nothing_from_elsewhere(furnished: Furnished, browser: Browser, sql: RawSql) -> None:
     """Whatever it is, by whatever route; the same requests are granted when they come from our own pages."""
     others, browser = browser.csrf_token, another_session(browser, furnished.app)
@@ -398,6 +406,7 @@ def test_a_name_that_was_not_given_is_refused(stranger: Client) -> None:
         assert stranger.get("/api/v1/jobs", headers={"Host": host}).status_code == status, host
 
 
+@before_the_store
 def test_no_route_answers_under_a_name_that_was_not_given(furnished: Furnished, browser: Browser, sql: RawSql) -> None:
     """A page of another site whose name was bent to our address would bring the cookie, and could read the CSRF token."""
     deeds = furnished.deeds()
