@@ -60,6 +60,56 @@ def test_the_first_error_is_told_and_the_connection_goes_on(connection: Connecti
     assert sum_of(connection.wire, 3, 4) == 7
 
 
+LATE = (
+    "create table plain (n integer)",
+    "create table never (n integer)",
+    "create function late() returns trigger language plpgsql as $$ begin raise division_by_zero; end $$",
+    "create constraint trigger late after insert on never deferrable initially deferred for each row execute function late()",
+)
+
+
+def insert_and_commit(wire: Wire, *, fails: bool) -> None:
+    """All but the answer to the commit."""
+    with wire.pipeline():
+        wire.send("begin")
+        reply = wire.send(f"insert into {'never' if fails else 'plain'} values (1) returning n")
+        wire.end_later()
+        wire.send("commit")
+    assert reply.fetchall() == [(1,)]
+
+
+def test_the_answer_to_a_commit_may_be_waited_for_later(connection: Connection) -> None:
+    for statement in LATE:
+        connection.database.execute(statement.encode())
+    wire = connection.wire
+    wire.finish()  # there is nothing to be finished
+    for _ in range(2):
+        insert_and_commit(wire, fails=False)
+        wire.finish()
+        insert_and_commit(wire, fails=True)
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            wire.finish()
+        insert_and_commit(wire, fails=True)
+        wire.abandon()
+        with pytest.raises(psycopg.errors.UndefinedColumn):
+            send_all_later(wire, "select nothing", "select 1")
+        wire.finish()
+    assert sum_of(wire, 1, 2) == 3
+    assert connection.database.execute(
+        "select count(*) from plain union all select count(*) from never"
+    ).fetchall() == [
+        (2,),
+        (0,),
+    ]
+
+
+def send_all_later(wire: Wire, *texts: str) -> None:
+    with wire.pipeline():
+        wire.end_later()
+        for text in texts:
+            wire.send(text)
+
+
 def fail_in_a_transaction(connection: Connection) -> None:
     with connection.transaction():
         assert sum_of(connection.wire, 1, 2) == 3

@@ -11,10 +11,12 @@ import pytest
 from holdfast import App
 from holdfast.clock import Clock
 from holdfast.compose import Workflow
+from holdfast.errors import Conflict
 from holdfast.stores.contract import Claimed, Done, Want
 from holdfast.stores.postgres.jobs import Mistaken, PostgresStore
 from holdfast.stores.postgres.wire import Wire
 from tests.by_hand import WorkerByHand
+from tests.raw_sql import RawSql
 from tests.workflows.ways import Ways, noted
 
 Make = Callable[..., App]
@@ -172,3 +174,55 @@ def test_what_could_not_be_sent_does_not_go_out_later(app: Make, monkeypatch: py
             chain.end(chain.second)
     assert len(chain.end(chain.second)) == 1
     assert (chain.stale, chain.states()) == (0, ["SUCCESS", "SUCCESS", "READY"])
+
+
+REFUSED = (
+    "create sequence refused",
+    """create function refuse() returns trigger language plpgsql as
+    $$ begin if nextval('refused') = 1 then raise 'refused' using errcode = '23514'; end if; return null; end $$""",
+    """create constraint trigger refuse after insert on {queue:workflows} deferrable initially deferred for each row
+    when (new.job_type = 'w.three') execute function refuse()""",
+)
+
+
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+def test_nothing_begins_whose_commit_was_refused(app: Make, ways: Ways, sql: RawSql) -> None:
+    """What follows is made ready while the commit is not answered yet."""
+    own = app(clock=Clock())
+    chain = Chain(own)
+    for statement in REFUSED:
+        sql(statement)
+    with pytest.raises(Conflict, match="refused"):
+        chain.end(chain.second)
+    assert (ways, chain.states()) == (["looked", "ahead"], ["SUCCESS", "READY", "DORMANT"])
+    (third,) = chain.end(chain.second)
+    assert (chain.end(third), chain.states()) == ([], ["SUCCESS"] * 3)
+
+
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+def test_a_task_runs_once_although_the_commit_it_was_made_with_was_refused(app: Make, sql: RawSql) -> None:
+    own, seen = app(clock=Clock()), list[str]()
+    workflow = own.workflow("w")
+    for name, after in (("one", []), ("two", ["one"]), ("three", ["two"])):
+        workflow.step(name=name, after=after)(lambda task: seen.append(task.name))
+    own.store.queues()
+    for statement in REFUSED:
+        sql(statement)
+    with own.worker():
+        assert workflow.submit("t").wait(60).state == "SUCCESS"
+    assert seen == ["one", "two", "three"]
+    assert sql.value("select last_value from refused") > 1
+
+
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+def test_who_fails_while_a_commit_is_not_answered_leaves_the_connection_in_order(
+    app: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = Chain(app(clock=Clock()))
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresStore, "expect", lambda *_: {}["trouble"])
+        with pytest.raises(KeyError, match="trouble"):
+            chain.end(chain.second)
+    assert chain.states() == ["SUCCESS", "SUCCESS", "READY"]  # it had been sent
+    assert chain.end(chain.second) == []
+    assert chain.stale == 1

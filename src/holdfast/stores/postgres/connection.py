@@ -234,6 +234,7 @@ class Connection:
     def begin_again(self) -> None:
         """For what is still to be done after its end."""
         if self.ended:
+            self.wire.finish()
             self.database.execute("begin")
             self.pin()
             self.ended = False

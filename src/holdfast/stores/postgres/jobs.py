@@ -47,6 +47,7 @@ class PostgresStore(PostgresItems):
         self._sent: tuple[Turn, Sent] | None = None  # went along, and is to be read
         self._expected: dict[int, Expected] = {}  # by job: what its end is going to find
         self._ahead: Ahead | None = None  # was sent off, and is to be compared with what was expected
+        self._ending: Wire | None = None  # has sent a commit that is not answered yet
 
     def another(self, patience: float | None = None) -> "PostgresStore":
         """A store with a connection of its own to the same instance."""
@@ -111,6 +112,9 @@ class PostgresStore(PostgresItems):
                 if self._ahead is not None:
                     wire.send_off()
                     self._compare(wire)
+                    if not self.writes_more:
+                        self._ending = wire
+                        wire.end_later()  # while the commit is on its way to the disk, what it starts is made ready
                 if not self.writes_more:
                     wire.send("commit")
         if along is not None and not self.writes_more:
@@ -188,13 +192,19 @@ class PostgresStore(PostgresItems):
         with self._translated, self.lend(turn.worker, len(turn.done)), self.work(begin=False):
             self._at_once = self._to_begin = True
             try:
-                return self.exchange_inside(turn, tasks)
+                answer = self.exchange_inside(turn, tasks)
+                if self._ending is not None:
+                    self._ending.finish()
+                return answer
             except (psycopg.errors.UniqueViolation, psycopg.errors.DivisionByZero) as error:
                 raise Mistaken from error  # the key of a new task, or its queue needs a second look
             finally:
                 if self._ahead is not None:
                     self._ahead = None
                     self.connection.wire.abandon()
+                if self._ending is not None:
+                    self._ending.abandon()
+                    self._ending = None
                 self._at_once, self._to_begin, self._along, self._sent = False, False, None, None
 
     def expect(self, job_id: int, expected: Expected) -> None:

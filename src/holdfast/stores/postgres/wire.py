@@ -84,6 +84,7 @@ class Wire:
         self._collected: list[Collected] = []
         self._unread: deque[Reply | None] = deque()  # None: to the preparing of a statement
         self._error: psycopg.Error | None = None  # the first one of this pipeline
+        self._ends_later = self._is_ending = False  # what is sent last is answered when we come back for it
         self._poll = select.poll()
         self._poll.register(self._pgconn.socket, READ)
 
@@ -104,6 +105,19 @@ class Wire:
             raise
         with self._closed_by_trouble():
             self._send_collected()
+            error = self._begin_to_end() if self._ends_later else self._end()
+        if error is not None:
+            raise error
+
+    def end_later(self) -> None:
+        """The answer to the last statement of this pipeline is not waited for at its end, but in `finish`."""
+        self._ends_later = True
+
+    def finish(self) -> None:
+        """What was left to be answered, if anything was."""
+        if not self._is_ending:
+            return
+        with self._closed_by_trouble():
             error = self._end()
         if error is not None:
             raise error
@@ -187,9 +201,19 @@ class Wire:
             self._unread.append(each.reply)
         self._collected = []
 
+    def _begin_to_end(self) -> psycopg.Error | None:
+        """All is sent, and all answers but the last are read."""
+        self._pgconn.pipeline_sync()
+        self._ends_later, self._is_ending = False, True
+        while len(self._unread) > 1 and self._error is None:
+            self._read_one()
+        return None if self._error is None else self._end()
+
     def _end(self) -> psycopg.Error | None:
         """Give every reply its result; the first error."""
-        self._pgconn.pipeline_sync()
+        if not self._is_ending:
+            self._pgconn.pipeline_sync()
+        self._is_ending = self._ends_later = False
         while self._unread:
             self._read_one()
         while not self._check(self._next_result(), ExecStatus.PIPELINE_SYNC):
