@@ -12,7 +12,7 @@ from holdfast import Conflict, NotFound
 from holdfast.clock import MovableClock
 from holdfast.jobs.job import Answer, JobError, Situation
 from holdfast.jobs.states import UNHEARD_FOR, Answered, Lost, Raised, Waited
-from holdfast.stores.contract import Claimed, Done, Filter, NewJob, Store, Want
+from holdfast.stores.contract import Claimed, Done, Filter, NewJob, Report, Store, Want
 from tests.by_hand import WorkerByHand, declare, error
 from tests.invariants import Invariants
 from tests.raw_sql import RawSql
@@ -472,6 +472,26 @@ def test_an_answer_that_a_worker_without_the_response_handler_met_comes_again_af
     call = asking.claim_one()
     assert (call.id, call.attempt) == (job.id, 6)
     assert call.answer is not None
+
+
+def test_whoever_leaves_an_answer_to_others_tells_them_of_room_that_it_made_and_of_nothing_else(
+    store: Store, asking: WorkerByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under a limit. Or two that lack the response handler would wake each other for as long as it stands there."""
+    store.limit("mail", 3, "tests")
+    WorkerByHand(store, ("ask",))
+    (job,) = store.add([NewJob("mail", "ask", "{}")])
+    asking.tell(asking.claim_one(), Waited(0.5))
+    (other,) = store.add([NewJob("mail", "ask", "{}")])
+    held = asking.claim_one()
+    store.answer(job.id, YES, "ann")
+    told: list[str] = []
+    monkeypatch.setattr(type(store), "announce", lambda self, queues: told.extend(queues))
+    asked: dict[str, Any] = {"wants": [Want("mail", 1, 1)], "deaf": ("ask",)}
+    answer = asking.turn(**asked)
+    assert (answer.claimed, answer.full, told) == ([], {"mail": 1.0}, [])
+    assert asking.turn(reports=[Report(other.id, Waited(0.5), held.attempt, "ask", held.lease)], **asked).claimed == []
+    assert told == ["mail"]
 
 
 def test_an_answer_that_nobody_has_a_response_handler_for_any_more_is_found_by_all(

@@ -226,3 +226,15 @@ def test_who_fails_while_a_commit_is_not_answered_leaves_the_connection_in_order
     assert chain.states() == ["SUCCESS", "SUCCESS", "READY"]  # it had been sent
     assert chain.end(chain.second) == []
     assert chain.stale == 1
+
+
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+def test_what_stands_behind_a_held_task_is_claimed_after_that_commit(app: Make, ways: Ways) -> None:
+    """The line is cleared in a transaction of its own."""
+    chain = Chain(app(clock=Clock()))
+    for trigger in ("held", "behind"):
+        chain.own.workflows["w"].submit(trigger)
+    chain.own.hold("pick", workflow="w", trigger="held")
+    claimed = chain.end(chain.second)
+    assert [call.job_key for call in claimed] == ["behind:one", "t:three"]
+    assert (ways, chain.states()) == (["looked", "ahead"], ["SUCCESS", "SUCCESS", "READY"])

@@ -35,9 +35,7 @@ ROUNDS = 8  # looks in one claim, each after others have stood aside
 STRETCH = 20_000  # jobs of the line that are looked through at once for those above the limit
 MOST_LANES = 1000  # that are looked at in one claim
 ASK_AGAIN = 1.0  # seconds after which a function that refused is asked again, if nothing happened before
-LEFT_TO_OTHERS = (
-    1.0  # seconds, of an answer that is due: then it is met also by who cannot tell it to a response handler
-)
+LEFT_TO_OTHERS = 1.0  # seconds in which an answer waits for a worker that has its response handler
 ASIDE = frozenset({Why.FACTOR, Why.POOL_FACTOR, Why.POOL})
 
 
