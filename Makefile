@@ -1,7 +1,7 @@
 # Every target sets up what it needs: Python 3.11 or later, pip, git and make are enough.
 
 PYTHON ?= python3
-PROCESSES ?= 4
+PROCESSES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 ARGS ?=
 SEEDS ?= 20000
 FROM ?= 0
@@ -26,7 +26,7 @@ run: $(READY)  ## the demonstration: a worker, example jobs and the dashboard (A
 tour: $(READY)  ## a tour in the terminal: jobs that succeed, are retried, fail, wait, and survive kill -9
 	$(BIN)/python examples/tour.py $(ARGS)
 
-test: $(READY)  ## the tests, on both stores (PROCESSES=4, ARGS="-k abort")
+test: $(READY)  ## the tests, on both stores (PROCESSES=4, ARGS="-k abort"; without it, one more than there are cores)
 	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist worksteal --ignore tests/faults $(ARGS)
 
 sample: $(READY)  ## a sample of what has a command of its own: faults, pages in a browser if there is one, the bench
