@@ -18,7 +18,7 @@ from holdfast.jobs.states import Raised
 from holdfast.stores.contract import Done
 from holdfast.stores.postgres.items import Mistaken
 from holdfast.stores.postgres.jobs import PostgresStore
-from tests.by_hand import error
+from tests.by_hand import WorkerByHand, error
 from tests.faults.fleet import until
 from tests.raw_sql import RawSql
 from tests.workflows.made_by_hand import Lender, Scene
@@ -139,13 +139,18 @@ def test_ends_of_items_are_only_counted(scene: Scene, sql: RawSql, ways: Ways, o
     assert ways == (["counted"] if on_postgres else [])
 
 
-def test_the_end_of_a_stale_attempt_does_not_count(scene: Scene, ways: Ways, on_postgres: bool) -> None:
+@pytest.mark.parametrize("again", [False, True], ids=["handed back", "claimed again"])
+@pytest.mark.claim("J5")
+def test_the_end_of_a_stale_attempt_does_not_count(scene: Scene, ways: Ways, on_postgres: bool, again: bool) -> None:
     scene.make(3)
     first, *rest = scene.lender.taken
     scene.worker.hand_back(first)
+    if again:
+        other = WorkerByHand(scene.store, scene.worker.types, ("workflows",)).claim_one("workflows")
+        assert (other.id, other.attempt) == (first.id, 2)
     assert scene.worker.succeed(first, *rest) == 1
     assert step(scene) == (3, 1, 2)
-    assert scene.own.get(first.id).state == "running"
+    assert (scene.own.get(first.id).state, scene.own.get(first.id).attempt) == ("running", 1 + again)
     assert ways == (["counted", "mistaken", "looked"] if on_postgres else [])
 
 
