@@ -100,6 +100,24 @@ def test_jobs_claimed_before_there_was_a_limit_count(store: Store) -> None:
     assert claim(worker) == []
 
 
+def test_a_limit_holds_also_for_a_process_that_has_not_heard_of_it(
+    store: Store, url: str, instance: str, clock: MovableClock
+) -> None:
+    worker = WorkerByHand(store)
+    for _ in range(3):
+        add(store)
+    first = worker.claim_one()
+    other = open_store(url, instance, clock)
+    other.limit("mail", 1, "ann")
+    other.close()
+
+    assert not store.queue_row("mail").throttled
+    assert claim(worker) == []
+    assert worker.succeed(first) == 0
+    store.queues()
+    assert len(claim(worker)) == 1
+
+
 @pytest.mark.fault(10, "the limit is lowered below use")
 def test_a_lowered_limit_stops_nothing_and_starts_nothing_above_it(limited: Store) -> None:
     worker = WorkerByHand(limited)
