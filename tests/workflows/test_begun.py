@@ -88,8 +88,11 @@ def test_in_a_queue_that_is_paused_nothing_begins(scene: Scene) -> None:
 
 
 @pytest.mark.claim("W3")
-def test_under_a_limit_nothing_begins_before_its_turn(scene: Scene) -> None:
-    scene.store.limit("workflows", 3, "ann")
+@pytest.mark.parametrize("other", [False, True], ids=["we", "others"])
+def test_under_a_limit_nothing_begins_before_its_turn(app: Make, other: bool) -> None:
+    scene = Scene(app())
+    (app() if other else scene.own).limit("workflows", 3)
+    assert scene.store.queue_row("workflows").throttled is not other, "nobody has told us"
     assert scene.make() == []
 
 
