@@ -2,7 +2,8 @@
 
 - Without such a snapshot there are no floors: a claim looks from the beginning.
 - With one, a claim begins behind the last place that this process has taken, and once a second from the beginning, so
-  that whoever came later and stands before that place waits for a second at most.
+  that whoever came later and stands before that place is found. To walk over millions of dead rows takes longer than
+  that: then one pump does it at a time, and rests from it twice as long as it took.
 - Shared by the pumps of a process: what one looked through the other need not.
 """
 
@@ -12,7 +13,9 @@ from msgspec import Struct
 
 from holdfast.clock import monotonic
 
-LOOK_EVERY = 1.0  # seconds between looks from the beginning
+LOOK_EVERY = 1.0  # seconds between looks from the beginning, at least
+REST = 2.0  # times as long as a look from the beginning took, before the next
+LONGEST_LOOK = 30.0  # seconds after which whoever looks is taken for gone
 MANY = 10_000  # dead rows that are in the way
 HELD_FOR = 2.0  # seconds after which an oldest snapshot is an old one
 
@@ -25,6 +28,11 @@ class Floor(Struct):
 
     place: Place
     look_at: float
+    looks_since: float | None = None  # somebody does
+
+    def is_looked_through(self, now: float) -> bool:
+        """Somebody is at it, from the beginning."""
+        return self.looks_since is not None and now < self.looks_since + LONGEST_LOOK
 
 
 class Pin(Struct, frozen=True):
@@ -54,19 +62,24 @@ class Floors:
             if floor is None:
                 return None
             now = monotonic()
-            if now >= floor.look_at:
-                floor.look_at = now + LOOK_EVERY
-                return None
-            return floor.place
+            if now < floor.look_at or floor.is_looked_through(now):
+                return floor.place
+            floor.looks_since = now
+            return None
 
     def learn(self, line: Line, began: Place | None, last: Place | None, filled: bool) -> None:
         """What a look has taken. If it was not filled there is nothing more behind where it began."""
-        if last is None or not self.pinned:
+        if not self.pinned:
             return
         with self._lock:
-            floor = self._floors.get(line)
+            floor, now = self._floors.get(line), monotonic()
+            if floor is not None and floor.looks_since is not None and began is None:
+                floor.look_at = now + max(LOOK_EVERY, REST * (now - floor.looks_since))
+                floor.looks_since = None
+            if last is None:
+                return
             if floor is None:
-                self._floors[line] = Floor(last, monotonic() + LOOK_EVERY)
+                self._floors[line] = Floor(last, now + LOOK_EVERY)
             elif began is None and filled:
                 floor.place = last  # perhaps before the floor, and there may be more of them
             elif began is None or floor.place >= began:  # else another look has lowered it meanwhile
@@ -74,8 +87,8 @@ class Floors:
 
     def look_in(self, line: Line) -> float:
         """Seconds until the next look from the beginning."""
-        floor = self._floors.get(line)
-        return LOOK_EVERY if floor is None else max(0.0, floor.look_at - monotonic())
+        floor, now = self._floors.get(line), monotonic()
+        return LOOK_EVERY if floor is None or floor.is_looked_through(now) else max(0.0, floor.look_at - now)
 
     # Whether there is a pin
 
