@@ -23,7 +23,7 @@ from tests.postgres_server import Server
 
 SOON = 5.0  # seconds in which the full rate is to be back, on a machine that does nothing else
 HALF = 0.5  # of the rate is left, whoever holds a snapshot
-URGENT = 10.0  # seconds; a look at the head of the line takes one or two by then, and is rested from twice as long
+URGENT = 5.0  # seconds; the head of the line is looked at once a second
 QUICK = ("fsync=off", "full_page_writes=off")  # the machine does not crash, only the server
 SYNCHRONOUS = (*QUICK, "synchronous_standby_names='*'")
 OUTAGE = LOST_AFTER * 1.5

@@ -109,7 +109,7 @@ def test_a_worker_that_rests_looks_back_within_a_second(
 
 
 @pytest.mark.claim("W2")
-def test_one_looks_from_the_beginning_at_a_time_and_rests_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_looks_from_the_beginning_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a look costs grows with the dead rows, and a second is not enough for millions of them."""
     time, line = [1000.0], ("work", "quick")
     monkeypatch.setattr(floors, "monotonic", lambda: time[0])
@@ -119,19 +119,16 @@ def test_one_looks_from_the_beginning_at_a_time_and_rests_from_it(monkeypatch: p
     time[0] += floors.LOOK_EVERY
 
     assert seen.begin(line) is None
+    time[0] += 4
     assert seen.begin(line) == (100.0, 1.0, 1), "another is at it"
     assert seen.look_in(line) == floors.LOOK_EVERY
-    time[0] += 4
     seen.learn(line, None, (100.0, 1.0, 9), True)
-    assert seen.look_in(line) == floors.REST * 4
-    time[0] += floors.REST * 4 - 1
-    assert seen.begin(line) == (100.0, 1.0, 9)
-    time[0] += 1
+    assert seen.look_in(line) == 0
     assert seen.begin(line) is None
-    time[0] += 1
     seen.learn(line, None, None, False)
-    assert seen.look_in(line) == floors.REST, "who finds nothing rests as well"
-    time[0] += floors.REST
+    assert seen.look_in(line) == floors.LOOK_EVERY, "from when it began; it found nothing"
+    assert seen.begin(line) == (100.0, 1.0, 9)
+    time[0] += floors.LOOK_EVERY
     assert seen.begin(line) is None
     time[0] += floors.LONGEST_LOOK
     assert seen.begin(line) is None, "whoever was at it is gone"

@@ -2,8 +2,8 @@
 
 - Without such a snapshot there are no floors: a claim looks from the beginning.
 - With one, a claim begins behind the last place that this process has taken, and once a second from the beginning, so
-  that whoever came later and stands before that place is found. To walk over millions of dead rows takes longer than
-  that: then one pump does it at a time, and rests from it twice as long as it took.
+  that whoever came later and stands before that place waits for a second at most. To walk over millions of dead rows
+  takes longer than that: one pump does it at a time, and the others go on.
 - Shared by the pumps of a process: what one looked through the other need not.
 """
 
@@ -13,8 +13,7 @@ from msgspec import Struct
 
 from holdfast.clock import monotonic
 
-LOOK_EVERY = 1.0  # seconds between looks from the beginning, at least
-REST = 2.0  # times as long as a look from the beginning took, before the next
+LOOK_EVERY = 1.0  # seconds from one look from the beginning to the next
 LONGEST_LOOK = 30.0  # seconds after which whoever looks is taken for gone
 MANY = 10_000  # dead rows that are in the way
 HELD_FOR = 2.0  # seconds after which an oldest snapshot is an old one
@@ -74,8 +73,7 @@ class Floors:
         with self._lock:
             floor, now = self._floors.get(line), monotonic()
             if floor is not None and floor.looks_since is not None and began is None:
-                floor.look_at = now + max(LOOK_EVERY, REST * (now - floor.looks_since))
-                floor.looks_since = None
+                floor.look_at, floor.looks_since = floor.looks_since + LOOK_EVERY, None
             if last is None:
                 return
             if floor is None:
