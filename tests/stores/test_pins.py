@@ -106,29 +106,3 @@ def test_a_worker_that_rests_looks_back_within_a_second(
         until(pinned, what="the sweeper has noticed it")
         quick.enqueue(i=1).wait(60)
         assert quick.using(priority=1).enqueue(i=7).unwrap(60) == 7
-
-
-@pytest.mark.claim("W2")
-def test_one_looks_from_the_beginning_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a look costs grows with the dead rows, and a second is not enough for millions of them."""
-    time, line = [1000.0], ("work", "quick")
-    monkeypatch.setattr(floors, "monotonic", lambda: time[0])
-    seen = floors.Floors()
-    seen.pinned = True
-    seen.learn(line, None, (100.0, 1.0, 1), True)
-    time[0] += floors.LOOK_EVERY
-
-    assert seen.begin(line) is None
-    time[0] += 4
-    assert seen.begin(line) == (100.0, 1.0, 1), "another is at it"
-    assert seen.look_in(line) == floors.LOOK_EVERY
-    seen.learn(line, None, (100.0, 1.0, 9), True)
-    assert seen.look_in(line) == 0
-    assert seen.begin(line) is None
-    seen.learn(line, None, None, False)
-    assert seen.look_in(line) == floors.LOOK_EVERY, "from when it began; it found nothing"
-    assert seen.begin(line) == (100.0, 1.0, 9)
-    time[0] += floors.LOOK_EVERY
-    assert seen.begin(line) is None
-    time[0] += floors.LONGEST_LOOK
-    assert seen.begin(line) is None, "whoever was at it is gone"

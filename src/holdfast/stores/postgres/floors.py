@@ -2,8 +2,7 @@
 
 - Without such a snapshot there are no floors: a claim looks from the beginning.
 - With one, a claim begins behind the last place that this process has taken, and once a second from the beginning, so
-  that whoever came later and stands before that place waits for a second at most. To walk over millions of dead rows
-  takes longer than that: one pump does it at a time, and the others go on.
+  that whoever came later and stands before that place waits for a second at most.
 - Shared by the pumps of a process: what one looked through the other need not.
 """
 
@@ -13,8 +12,7 @@ from msgspec import Struct
 
 from holdfast.clock import monotonic
 
-LOOK_EVERY = 1.0  # seconds from one look from the beginning to the next
-LONGEST_LOOK = 30.0  # seconds after which whoever looks is taken for gone
+LOOK_EVERY = 1.0  # seconds between looks from the beginning
 MANY = 10_000  # dead rows that are in the way
 HELD_FOR = 2.0  # seconds after which an oldest snapshot is an old one
 
@@ -27,11 +25,6 @@ class Floor(Struct):
 
     place: Place
     look_at: float
-    looks_since: float | None = None  # somebody does
-
-    def is_looked_through(self, now: float) -> bool:
-        """Somebody is at it, from the beginning."""
-        return self.looks_since is not None and now < self.looks_since + LONGEST_LOOK
 
 
 class Pin(Struct, frozen=True):
@@ -61,23 +54,19 @@ class Floors:
             if floor is None:
                 return None
             now = monotonic()
-            if now < floor.look_at or floor.is_looked_through(now):
-                return floor.place
-            floor.looks_since = now
-            return None
+            if now >= floor.look_at:
+                floor.look_at = now + LOOK_EVERY
+                return None
+            return floor.place
 
     def learn(self, line: Line, began: Place | None, last: Place | None, filled: bool) -> None:
         """What a look has taken. If it was not filled there is nothing more behind where it began."""
-        if not self.pinned:
+        if last is None or not self.pinned:
             return
         with self._lock:
-            floor, now = self._floors.get(line), monotonic()
-            if floor is not None and floor.looks_since is not None and began is None:
-                floor.look_at, floor.looks_since = floor.looks_since + LOOK_EVERY, None
-            if last is None:
-                return
+            floor = self._floors.get(line)
             if floor is None:
-                self._floors[line] = Floor(last, now + LOOK_EVERY)
+                self._floors[line] = Floor(last, monotonic() + LOOK_EVERY)
             elif began is None and filled:
                 floor.place = last  # perhaps before the floor, and there may be more of them
             elif began is None or floor.place >= began:  # else another look has lowered it meanwhile
@@ -85,8 +74,8 @@ class Floors:
 
     def look_in(self, line: Line) -> float:
         """Seconds until the next look from the beginning."""
-        floor, now = self._floors.get(line), monotonic()
-        return LOOK_EVERY if floor is None or floor.is_looked_through(now) else max(0.0, floor.look_at - now)
+        floor = self._floors.get(line)
+        return LOOK_EVERY if floor is None else max(0.0, floor.look_at - monotonic())
 
     # Whether there is a pin
 
