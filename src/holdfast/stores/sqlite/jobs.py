@@ -209,15 +209,14 @@ class SqliteStore(SqlStore):
     def rows(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> list[dict[str, Any]]:
         cursor = self._cursor.execute(self.text(name, queue), params)
         names = self._columns.get((name, queue))
-        if names is not None:
-            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-        first = cursor.fetchone()
-        if first is None:  # their names are told only while there are rows
-            return []
-        names = tuple(column[0] for column in cursor.get_description())
-        if "*" not in STATEMENTS[name]:  # else a migration may add to it
-            self._columns[name, queue] = names
-        return [dict(zip(names, row, strict=True)) for row in (first, *cursor.fetchall())]
+        if names is None:
+            try:
+                names = tuple(column[0] for column in cursor.get_description())
+            except apsw.ExecutionCompleteError:  # they are told only while there are rows
+                return []
+            if "*" not in STATEMENTS[name]:  # else a migration may add to it
+                self._columns[name, queue] = names
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     def run(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> int:
         self._cursor.execute(self.text(name, queue), params)
