@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 from holdfast import App, errors
 from holdfast.cli import commands
@@ -43,6 +44,17 @@ def test_every_command_has_help_with_the_options_that_all_have_and_arguments_in_
         assert "[[" not in usage, usage
         arguments = usage.partition("[OPTIONS]")[2]
         assert arguments == arguments.upper(), usage
+
+
+def test_only_the_branch_that_is_asked_for_is_made() -> None:
+    whole = names(commands())
+    assert len(whole) >= 15
+    assert [names(commands([name, "anything"])) for name in sorted(whole)] == [{name} for name in sorted(whole)]
+    assert names(commands(["--help"])) == names(commands(["jbos"])) == whole
+
+
+def names(root: typer.Typer) -> set[str]:
+    return {str(found.name) for found in (*root.registered_commands, *root.registered_groups)}
 
 
 def every_command() -> list[list[str]]:
