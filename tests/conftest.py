@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from holdfast import App
 from holdfast.clock import MovableClock
@@ -38,6 +39,8 @@ FOLDER = "holdfast_postgres"
 HERE = Path(__file__).parent
 INSTANCE = "tests"
 Preparation = Callable[[str], None]
+settings.register_profile("holdfast", deadline=None)  # a machine may be slow
+settings.load_profile("holdfast")
 names = ("t" + "".join(letters) for letters in itertools.product(string.ascii_lowercase, repeat=4))
 
 

@@ -55,7 +55,7 @@ def test_what_is_wrong_is_named_with_what_the_field_takes(expression: str, told:
     assert told in (cron.problem_of(expression) or "")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.text("0123456789*/,-#LWMONJA", min_size=1, max_size=5), min_size=5, max_size=6).map(" ".join))
 def test_any_text_is_an_expression_or_has_a_problem(expression: str) -> None:
     if cron.problem_of(expression) is None:
@@ -124,7 +124,7 @@ passing = st.tuples(fields(["*", "*/7", "*/15", "*/30"]), fields(["*", "*/2", "2
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(zone=fields(ZONES), which=fields([0, 1]), minute_hour=passing, offset=st.integers(0, 2 * 86400))
 @pytest.mark.claim("W6")
 def test_times_that_pass_are_the_minutes_at_which_the_clock_fits(
@@ -146,7 +146,7 @@ def test_times_that_pass_are_the_minutes_at_which_the_clock_fits(
     assert found == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     zone=fields(ZONES),
     which=fields([0, 1]),

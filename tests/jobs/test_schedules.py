@@ -151,7 +151,7 @@ def test_a_year_of_downtime_is_no_long_walk(given: dict[str, Any]) -> None:
     assert firings(make(misfire="skip", **given), NOON, now).times == (whole,)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     late=st.floats(0, 5 * 86400),
     cron=st.sampled_from(["*/7 * * * *", "30 2 * * *", "0 */5 * * MON,TUE", "0,1,2,59 3 * * *"]),

@@ -354,7 +354,7 @@ def questions(draw: st.DrawFn) -> tuple[list[Window], Oracle, int]:
 
 
 @pytest.mark.claim("W5")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(questions())
 def test_openings_are_those_of_a_clock_watched_minute_by_minute(question: tuple[list[Window], Oracle, int]) -> None:
     windows, oracle, number = question
@@ -364,7 +364,7 @@ def test_openings_are_those_of_a_clock_watched_minute_by_minute(question: tuple[
 
 
 @pytest.mark.claim("W5")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(questions())
 def test_closes_are_those_of_a_clock_watched_minute_by_minute(question: tuple[list[Window], Oracle, int]) -> None:
     windows, oracle, number = question
@@ -378,7 +378,7 @@ def test_closes_are_those_of_a_clock_watched_minute_by_minute(question: tuple[li
 
 
 @pytest.mark.claim("W5")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.lists(ANY_WINDOW, max_size=3),
     st.none() | st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)),
@@ -394,7 +394,7 @@ def test_a_job_is_always_placed_in_an_opening_and_never_before_it_is_wanted(
 
 
 @pytest.mark.claim("W5")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(ANY_WINDOW, min_size=1, max_size=3), st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1)))
 def test_an_opening_lasts_up_to_its_close_and_not_beyond(windows: list[Window], naive: datetime) -> None:
     opening = opens(windows, naive.replace(tzinfo=UTC))

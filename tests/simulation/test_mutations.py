@@ -127,7 +127,9 @@ IN_ORDER, LAST_FIRST = "order by major, minor, id limit", "order by id desc limi
 OPEN = "and (closes_time is null or closes_time > ?3)"
 MUTATIONS = {
     "a success is settled whatever attempt it belongs to": both(
-        statement("settle", " and j.attempt = e.value ->> 1", ""), statement("settle_one", " and attempt = ?3", "")
+        statement("settle", " and j.attempt = e.value ->> 1", ""),
+        statement("settle_alike", " and j.attempt = ?3", ""),
+        statement("settle_one", " and attempt = ?3", ""),
     ),
     "another end is stored whatever attempt it belongs to": replaced(
         Changing, "_owns", lambda self, report, row: report.attempt is None or row.situation is Situation.HELD

@@ -516,7 +516,7 @@ class TestThrottlers:
         assert (told.reason, told.details["throttler"]) == (Reason.REFUSED, "fair")
         assert "not admitted yet by `fair`, the throttler of queue `mail`" in told.text
 
-    @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
         throttler=some.sampled_from(
             [None, share("region", {"eu": 3, "us": 4}), per_key("region", 3), rate(1, per=1, burst=3)]
@@ -987,5 +987,5 @@ class ExplainedHistories(Histories):
 
 
 def test_no_job_is_ever_without_an_explanation_over_random_histories(prepared: Prepared) -> None:
-    bounds = settings(max_examples=8, stateful_step_count=40, deadline=None, derandomize=True, database=None)
+    bounds = settings(max_examples=8, stateful_step_count=40, derandomize=True, database=None)
     run_state_machine_as_test(lambda: ExplainedHistories(prepared), settings=bounds)

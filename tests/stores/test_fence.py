@@ -84,6 +84,26 @@ def test_a_late_report_changes_nothing_whatever_it_says(
     assert (store.history(call.id), store.attempts(call.id)) == (history, attempts)
 
 
+@pytest.mark.parametrize("results", [("1", "1", "1"), ("1", "2", "3")], ids=["alike", "different"])
+@pytest.mark.parametrize("how", WAYS)
+def test_a_late_success_among_others_changes_nothing(
+    store: Store, sql: RawSql, how: str, results: tuple[str, ...]
+) -> None:
+    """Those with one result are settled by a statement of their own."""
+    worker, late = superseded(store, how)
+    other = WorkerByHand(store)
+    other.claim(10)  # what is loose by now
+    before = sql.row(late.id)
+    for _ in range(2):
+        add(store)
+    calls = [late, *other.claim(2)]
+    assert worker.turn(done=[Done(*ends) for ends in zip(calls, (1.0, 2.0, 3.0), results, strict=True)]).stale == 1
+    assert sql.row(late.id) == before
+    for call, seconds, result in zip(calls[1:], (2.0, 3.0), results[1:], strict=True):
+        row = sql.row(call.id)
+        assert (row["outcome"], row["execution_time"], str(row["result"])) == ("success", seconds, result)
+
+
 def test_a_report_about_an_attempt_that_has_not_begun_is_stale_too(store: Store, sql: RawSql) -> None:
     job = add(store)
     before = sql.row(job.id)

@@ -282,7 +282,7 @@ def test_an_operators_limit_wins_over_the_code_until_it_is_taken_back(app: Calla
 factors = st.sampled_from([0, 0.5, 1, 1.5, 2, 3, 7])
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(waiting=st.lists(factors, max_size=12), limit=st.sampled_from([1, 2, 3.5, 7]), ends=st.integers(0, 6))
 def test_what_is_admitted_is_what_the_pure_rule_admits(
     store: Store, clock: MovableClock, waiting: list[float], limit: float, ends: int

@@ -38,7 +38,7 @@ def pure_order(jobs: list[Any], order: str) -> list[int]:
     together=some.booleans(),
     limit=some.sampled_from([0.0, 1000.0]),
 )
-@settings(max_examples=25, deadline=None, suppress_health_check=[WHOLE])
+@settings(max_examples=25, suppress_health_check=[WHOLE])
 def test_due_jobs_start_in_the_order_of_the_pure_rule(
     store: Store,
     instance: str,

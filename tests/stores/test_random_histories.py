@@ -315,5 +315,5 @@ class Histories(RuleBasedStateMachine):
 @pytest.mark.long
 @pytest.mark.claim("J2", "J5", "J10", "J12", "Q5", "W1", "W2", "R3", "R5", "C3", "C4")
 def test_the_stores_agree_with_the_pure_functions_over_random_histories(prepared: Prepared) -> None:
-    bounds = settings(max_examples=20, stateful_step_count=50, deadline=None, derandomize=True, database=None)
+    bounds = settings(max_examples=20, stateful_step_count=50, derandomize=True, database=None)
     run_state_machine_as_test(lambda: Histories(prepared), settings=bounds)

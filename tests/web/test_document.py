@@ -117,7 +117,6 @@ def attack(operation: Any, route: Route, places: Sequence[Row | None], headers: 
     @seeded(SEED)
     @settings(
         max_examples=examples,
-        deadline=None,
         database=None,
         phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),

@@ -145,6 +145,81 @@ def test_by_plain_sql_no_job_begins_as_it_is_stored(scene: Scene, sql: RawSql) -
         sql(f"insert into {{queue:workflows}} (id, {columns}) {copied}", id=scene.lender.taken[0].id)
 
 
+@pytest.mark.claim("J2")
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "wrong", ["attempt = 2", "attempt = 0", "state = 'final'", "situation = 'loose'", "id = begun + 1"]
+)
+def test_who_says_that_a_job_begins_as_it_is_stored_cannot_store_another_one(
+    scene: Scene, sql: RawSql, wrong: str
+) -> None:
+    """Nor after that statement: whoever says so takes it back."""
+    name, _, value = wrong.partition(" = ")
+    values = {"id": "begun", "state": "'running'", "situation": "'held'", "attempt": "1"}
+    insert = "insert into {queue:workflows} (id, state, situation, attempt, job_type, create_time, priority, throttle_factor, payload, "
+    insert += (
+        "scheduled_run_time, update_time) select {0}, {1}, {2}, {3}, 'w.each', 0, 1, 1, '[]', 0, 0 from {sequence}"
+    )
+    begin = "update {sequence} set last = last + 2, begun = last + 1"
+    sql("begin immediate")
+    sql(begin)
+    with pytest.raises(Exception, match="holdfast law"):
+        sql(filled_in(insert, values | {name: value}))
+    sql(filled_in(insert, values))
+    sql("rollback")
+    scene.make(1)
+    assert sql("select begun from {sequence}") == [{"begun": 0}]
+
+
+def filled_in(text: str, values: dict[str, str]) -> str:
+    for number, value in enumerate(values.values()):
+        text = text.replace("{" + str(number) + "}", value)
+    return text
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_queues_that_were_there_before_the_migration_let_tasks_begin_after_it_on_sqlite(
+    scene: Scene, sql: RawSql
+) -> None:
+    """Their law refuses every new job that is not `initial`, and nobody says which may begin."""
+    table = sql.filled("{queue:workflows}").strip('"')
+    laws = sql("select name from sqlite_master where type = 'trigger' and name like '%_insert' and sql like '%begun%'")
+    assert f"{table}__insert" in [law["name"] for law in laws]
+    for law in laws:
+        sql(f'drop trigger "{law["name"]}"')
+    old = f'create trigger "{table}__insert" before insert on "{table}" when new.state <> \'initial\''
+    sql(f"{old} begin select raise(abort, 'holdfast law: a new job must be `initial`'); end")
+    assert (scene.make(), scene.in_line()) == ([], 4), "they stand in line as before"
+    sql("alter table {sequence} drop column begun")
+    sql("update __holdfast_instance set version = 2 where name = :name", name=scene.store.instance)
+    assert scene.store.migrate() == ["0003 jobs begin as they are stored"]
+    assert scene.make() == [4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_of_two_tasks_with_one_key_none_is_lost(scene: Scene) -> None:
+    """They go to the database as an object, which has each key once."""
+    new = NewJob(queue="workflows", job_type="w.each", payload='{"n":1}', job_key="k")
+    with scene.store.work():
+        assert scene.store.add_alike([new, new]) == []
+
+
+@pytest.mark.claim("Q5")
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_keys_are_stored_to_the_letter(scene: Scene, sql: RawSql) -> None:
+    keys = ['a"b', "back\\slash", "two\nlines", "ü€😀", "tab\t'q'", "\x01", "\u2028", "{}", "1", "null"]
+    with scene.store.work():
+        ids = scene.store.add_alike(
+            [NewJob("workflows", "w.each", f'{{"n":{n}}}', job_key=key) for n, key in enumerate(keys)]
+        )
+    rows = sql(
+        "select id, job_key, payload from {job} where job_type = 'w.each' and id >= :first order by id", first=ids[0]
+    )
+    assert [(row["id"], row["job_key"], row["payload"]) for row in rows] == [
+        (job_id, key, f'{{"n":{n}}}') for n, (job_id, key) in enumerate(zip(ids, keys, strict=True))
+    ]
+
+
 @pytest.mark.parametrize("url", ["postgres"], indirect=True)
 def test_queues_that_were_there_before_the_migration_let_tasks_begin_after_it(scene: Scene, sql: RawSql) -> None:
     sql(

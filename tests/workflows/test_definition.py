@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from holdfast import Invalid
@@ -192,7 +192,6 @@ FIELDS = [field for field in StepDefinition.__struct_fields__ if field != "parti
 
 
 @pytest.mark.claim("F1")
-@settings(deadline=None)
 @given(some.lists(some.dictionaries(some.sampled_from(FIELDS), ANYTHING, max_size=5), max_size=3), ANYTHING)
 def test_whatever_a_definition_is_made_of_it_is_told_and_never_raised(steps: list[dict[str, Any]], other: Any) -> None:
     made = tuple(StepDefinition(**{"name": "a", **facts}) for facts in steps)

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from holdfast.workflows.graph import cycles, in_order
@@ -53,7 +53,6 @@ def test_every_graph_of_three_steps() -> None:
         assert bool(cycles(after)) is is_cyclic(after)
 
 
-@settings(deadline=None)
 @given(GRAPHS)
 def test_a_graph_without_one_link_of_each_circle_has_none(after: dict[str, list[str]]) -> None:
     found = cycles(after)
@@ -71,7 +70,6 @@ def test_a_long_chain_needs_no_deep_stack() -> None:
     assert len(circle) == 20_002
 
 
-@settings(deadline=None)
 @given(GRAPHS, some.fixed_dictionaries({name: some.integers(0, 1) for name in NAMES}))
 def test_steps_are_read_behind_what_they_come_after(after: dict[str, list[str]], phases: dict[str, int]) -> None:
     legal = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 from msgspec import UNSET
 
@@ -437,7 +437,6 @@ OWN_KEYS = ("name", "after", "phase", "shards", "packs", "items", "effort", "ret
 THEIR_KEYS = ("stepName", "stepType", "dependency", "dependentStep", "shardConf", "packConf", "traits", "maxPickTimes")
 
 
-@settings(deadline=None)
 @given(
     some.dictionaries(some.sampled_from(("name", "jobName", "priority", "traits", "duration", "params", "x")), VALUES),
     some.lists(some.dictionaries(some.sampled_from(OWN_KEYS + THEIR_KEYS), VALUES, max_size=6) | VALUES, max_size=4),

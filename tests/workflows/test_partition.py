@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from holdfast import Invalid
@@ -70,7 +70,6 @@ def test_a_partition_may_be_empty(empty: Partition) -> None:
     assert list(partitions.problems(empty)) == []
 
 
-@settings(deadline=None)
 @given(some.integers(-1000, 1000), some.integers(0, 2000), some.integers(1, 300))
 def test_packs_cover_every_number_once_and_in_order(start: int, length: int, size: int) -> None:
     found = ranges(Packs(start, start + length - 1, size))

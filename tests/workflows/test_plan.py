@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 from msgspec import structs
 
@@ -443,7 +443,6 @@ def in_reading_order(definition: Definition) -> Definition:
 
 
 @pytest.mark.claim("F4", "F5", "F8", "F11", "F12")
-@settings(deadline=None)
 @given(some.data())
 def test_any_order_and_any_batches_come_to_the_same_end(data: some.DataObject) -> None:
     definition = data.draw(definitions())
@@ -471,7 +470,6 @@ def test_any_order_and_any_batches_come_to_the_same_end(data: some.DataObject) -
 
 
 @pytest.mark.claim("F9")
-@settings(deadline=None)
 @given(some.data())
 def test_fail_fast_makes_no_task_of_a_phase_with_an_error_and_ends_all_the_same(data: some.DataObject) -> None:
     definition = data.draw(definitions(fail_fast=True))
@@ -493,7 +491,6 @@ def test_fail_fast_makes_no_task_of_a_phase_with_an_error_and_ends_all_the_same(
 
 
 @pytest.mark.claim("F16")
-@settings(deadline=None)
 @given(some.data())
 def test_a_retry_ends_as_if_nothing_had_erred(data: some.DataObject) -> None:
     definition = data.draw(definitions(fail_fast=data.draw(some.booleans())))

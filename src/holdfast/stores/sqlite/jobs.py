@@ -121,8 +121,17 @@ class SqliteStore(SqlStore):
                 self.run("set_version", {"instance": self.instance, "version": number, "now": self.time(self.now())})
                 done.append(f"{number:04} {title}")
             if done:
+                self._renew_law()
                 self._make_job_view()
             return done
+
+    def _renew_law(self) -> None:
+        """On the queues that were there before; what has none takes it up when it is opened (`moving`)."""
+        for queue in self._read_queues():
+            guards = [row["name"] for row in self.rows("catalog_guards", {"table_name": queue.table_name})]
+            if guards:
+                for name in ("drop_law_insert", "create_law_insert"):
+                    self._cursor.execute(queryfile.fill(STATEMENTS[name], self.instance, queue.table_name))
 
     def _version(self) -> int:
         if not self.rows("has_registry")[0]["found"]:
@@ -450,24 +459,33 @@ class SqliteStore(SqlStore):
     def add_alike(self, jobs: Sequence[NewJob]) -> list[int]:
         self._know_queues()
         queue = jobs[0].queue
-        if self.queue_row(queue).throttled:
+        if self.queue_row(queue).throttled or len({new.job_key for new in jobs}) < len(jobs):
             return []
-        last = self.connection.database.execute(self.text("next_ids"), {"count": len(jobs)}).fetchall()[0][0]
-        ids, now = range(last - len(jobs) + 1, last + 1), self.now()
         # In one statement, or a part could be stored before the key of another is found taken.
         whole = sum(len(new.payload) for new in jobs) <= MOST_TEXT
         room = self.room_for(jobs) if whole else None
         count = 0 if room is None else self._share(jobs, room)
+        first = self._next_ids(len(jobs), count)
+        ids = range(first, first + len(jobs))
         try:
-            self._add_plain(jobs, ids[0], now, count)
+            self._add_plain(jobs, first, self.now(), count, None if room is None else room.worker)
         except apsw.ConstraintError:  # a key is taken; or something that `insert` is told too
+            self.run("none_begin")
             self.announce_new(())  # what other statements have stored stays
             return []
         if room is not None and count:
-            self._begin(jobs, ids[:count], room, now)
+            self.run("none_begin")
+            lease = self._lease(room.worker, room.number, queue, self.pack(ids[:count]))
+            assert self.lending is not None
+            self.lending.begin(room.number, jobs, ids[:count], lease)
         if count < len(jobs):
             self.announce_new(())
         return list(ids)
+
+    def _next_ids(self, count: int, begun: int = 0) -> int:
+        """The first of so many new ones, of which the first `begun` may be stored as `running`."""
+        found = self._cursor.execute(self.text("next_ids"), {"count": count, "begun": begun}).fetchall()
+        return int(found[0][0]) - count + 1
 
     def _share(self, jobs: Sequence[NewJob], room: Room) -> int:
         """How many of them may begin there at once: not what is for others, and none if somebody stands before them."""
@@ -475,24 +493,19 @@ class SqliteStore(SqlStore):
         workers = [row[0] for row in self._cursor.execute(self.text("may_begin"), asked).fetchall()]
         return min(room.count, math.ceil(len(jobs) / workers[0])) if workers else 0
 
-    def _begin(self, jobs: Sequence[NewJob], ids: Sequence[int], room: Room, now: datetime) -> None:
-        assert self.lending is not None
-        queue = jobs[0].queue
-        self._cursor.execute(self.text("begin", queue), (room.worker, microseconds(now), ids[0], ids[-1]))
-        lease = self._lease(room.worker, room.number, queue, self.pack(ids))
-        self.lending.begin(room.number, jobs, ids, lease)
+    def _add_plain(
+        self, jobs: Sequence[NewJob], first: int, now: datetime, begun: int = 0, worker: int | None = None
+    ) -> None:
+        """Jobs that are due and differ by key and payload only, with ids from `first` on; all have keys, no two the same, or none.
 
-    def _add_plain(self, jobs: Sequence[NewJob], first: int, now: datetime, begun: int = 0) -> None:
-        """Jobs that are due and differ by key and payload only, with ids from `first` on; all have keys, or none.
-
-        The first `begun` of them are not put in line.
+        The first `begun` of them are not put in line, but in their first attempt by that worker.
         """
         major, minor = self.rank(jobs[0].queue, jobs[0].priority, now)
         params = {name: getattr(jobs[0], name) for name in ALIKE}
         keyed = jobs[0].job_key is not None
-        params |= {"major": major, "minor": minor, "now": microseconds(now), "keyed": keyed}
+        params |= {"major": major, "minor": minor, "now": microseconds(now), "keyed": keyed, "worker": worker}
         for lot in lots(jobs, lambda new: len(new.payload)):
-            entries = [(new.job_key, new.payload) if keyed else new.payload for new in lot]
+            entries = {new.job_key: new.payload for new in lot} if keyed else [new.payload for new in lot]
             params |= {"first": first, "jobs": encode_json(entries).decode(), "begun": begun}
             self.run("add_alike", params, jobs[0].queue)
             if begun < len(lot):
@@ -539,12 +552,11 @@ class SqliteStore(SqlStore):
         if not jobs:
             return []
         database = self.connection.database
-        last = database.execute(self.text("next_ids"), {"count": len(jobs)}).fetchall()[0][0]
         rows: dict[str, list[tuple[Any, ...]]] = {}
         ready: list[tuple[Any, ...]] = []
         waiting: list[tuple[Any, ...]] = []
         added: list[Job] = []
-        first = last - len(jobs) + 1
+        first = self._next_ids(len(jobs))
         for _, group in groupby(jobs, key=options_of):
             alike = list(group)
             frame, numbered = self._frame(alike[0], now), list(enumerate(alike, first))
@@ -665,13 +677,18 @@ class SqliteStore(SqlStore):
         for queue, items in (
             (queue, lot) for queue, all_ in by_queue.items() for lot in lots(all_, lambda item: len(item.result or ""))
         ):
-            ends = [(item.call.id, item.call.attempt, item.seconds, item.result) for item in items]
-            if len(ends) == 1:
-                self._cursor.execute(self.text("settle_one", queue), (stamp, *ends[0]))
+            ids = [item.call.id for item in items]
+            attempt, result = items[0].call.attempt, items[0].result
+            if len(items) == 1:
+                self._cursor.execute(self.text("settle_one", queue), (stamp, ids[0], attempt, items[0].seconds, result))
+            elif all(item.call.attempt == attempt and item.result == result for item in items):
+                seconds = encode_json({item.call.id: item.seconds for item in items}).decode()
+                self._cursor.execute(self.text("settle_alike", queue), (stamp, seconds, attempt, result))
             else:
+                ends = [(item.call.id, item.call.attempt, item.seconds, item.result) for item in items]
                 self._cursor.execute(self.text("settle", queue), (stamp, encode_json(ends).decode()))
             stale += len(items) - self.connection.database.changes()  # without what triggers changed
-            self._cursor.execute(self.text("add_ended"), (stamp, queue, self.pack([end[0] for end in ends])))
+            self._cursor.execute(self.text("add_ended"), (stamp, queue, self.pack(ids)))
         return stale
 
     def settle_and_look(

@@ -4,7 +4,7 @@ CREATE TABLE __holdfast_instance (name text primary key, version integer not nul
 
 CREATE TABLE __holdfast_table (table_name text collate nocase primary key, instance text not null, queue text not null) strict;
 
-CREATE TABLE "holdfast__sequence" (last integer not null);
+CREATE TABLE "holdfast__sequence" (last integer not null, begun integer not null default 0);
 
 CREATE TABLE "holdfast__queue" (
   name text primary key,
@@ -681,7 +681,8 @@ begin
   end;
 end;
 
-CREATE TRIGGER "holdfast_work__insert" before insert on "holdfast_work" when new.state <> 'initial' or exists (select 1 from "holdfast_work" where id = new.id)
+CREATE TRIGGER "holdfast_work__insert" before insert on "holdfast_work" when exists (select 1 from "holdfast_work" where id = new.id)
+  or (new.state <> 'initial' and not (new.state = 'running' and new.attempt = 1 and new.situation = 'held' and new.id <= (select begun from "holdfast__sequence")))
 begin
   select raise(abort, 'holdfast law: a new job must be `initial` and have an id of its own');
 end;

@@ -30,12 +30,12 @@ create temp view if not exists {one} as select null as id, null as job_type, nul
 
 -- name: create_begun_one_trigger
 create temp trigger if not exists {one} instead of insert on {one} begin
-  update {sequence} set last = new.id;
+  update {sequence} set last = new.id, begun = new.id;
   insert into {queue_table} (id, job_type, create_time, retry_of, priority, throttle_factor, timeout, retries, timeout_named, retries_named, payload,
-    scheduled_run_time, update_time)
+    scheduled_run_time, update_time, state, situation, attempt, worker, start_time)
   values (new.id, new.job_type, new.now, new.retry_of, new.priority, new.throttle_factor, new.timeout, new.retries, new.timeout_named, new.retries_named,
-    new.payload, new.now, new.now);
-  update {queue_table} set state = 'running', situation = 'held', attempt = 1, worker = new.worker, start_time = new.now where id = new.id;
+    new.payload, new.now, new.now, 'running', 'held', 1, new.worker, new.now);
+  update {sequence} set begun = 0;
   insert into {lease} (queue, worker, pump, ids) values ({queue_name}, new.worker, new.pump, '[' || new.id || ']');
 end;
 
@@ -59,8 +59,12 @@ rollback to savepoint holdfast;
 release savepoint holdfast;
 
 -- name: next_ids
--- The last of :count new ids.
-update {sequence} set last = last + :count returning last;
+-- The last of :count new ids. The first :begun of them may be stored as `running`, until `none_begin`.
+update {sequence} set last = last + :count, begun = last + :begun returning last;
+
+-- name: none_begin
+-- Every other new job is `initial` (law_insert).
+update {sequence} set begun = 0;
 
 -- name: key_holder
 select id from {key} where job_type = :job_type and job_key = :job_key;
@@ -81,17 +85,19 @@ insert into {ready} (queue, major, minor, id, job_type, throttle_factor, closes_
 on conflict do nothing;
 
 -- name: add_alike
--- Jobs that differ by key and payload only, as one JSON array: apsw gives the interpreter away for every single one. Without keys it is
--- one of payloads, for to look into each entry takes longer.
+-- Jobs that differ by key and payload only, in one JSON text: apsw gives the interpreter away for every single one. With keys it is an object,
+-- without an array of payloads: to look into an array for each takes longer. The first :begun of them enter running as they are stored.
 insert into {queue_table} (id, job_type, job_key, create_time, run, priority, throttle_factor, timeout, retries, timeout_named, retries_named,
-  payload, scheduled_run_time, update_time)
-select :first + key, :job_type, case when :keyed then value ->> 0 end, :now, :run, :priority, :throttle_factor, :timeout, :retries, :timeout_named, :retries_named,
-  case when :keyed then value ->> 1 else value end, :now, :now from json_each(:jobs);
+  payload, scheduled_run_time, update_time, state, situation, attempt, worker, start_time)
+select :first + rowid, :job_type, case when :keyed then key end, :now, :run, :priority, :throttle_factor, :timeout, :retries, :timeout_named, :retries_named,
+  value, :now, :now, iif(rowid < :begun, 'running', 'initial'), iif(rowid < :begun, 'held', null), rowid < :begun, iif(rowid < :begun, :worker, null),
+  iif(rowid < :begun, :now, null)
+from json_each(:jobs);
 
 -- name: add_alike_ready
 -- But for the first :begun of them.
 insert into {ready} (queue, major, minor, id, job_type, throttle_factor, ready_time)
-select :queue, :major, :minor, :first + key, :job_type, :throttle_factor, :now from json_each(:jobs) where key >= :begun;
+select :queue, :major, :minor, :first + rowid, :job_type, :throttle_factor, :now from json_each(:jobs) where rowid >= :begun;
 
 -- name: add_waiting
 insert into {waiting} (wake_time, id, queue, closes_time) values (?1, ?2, ?3, ?4) on conflict do nothing;

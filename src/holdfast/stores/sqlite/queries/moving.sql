@@ -92,7 +92,7 @@ update sqlite_sequence set seq = max(seq, :last) where name = :table_name;
 select last from {sequence};
 
 -- name: set_job_sequence
-update {sequence} set last = max(last, :last);
+update {sequence} set last = max(last, :last), begun = 0;
 
 -- name: create_seal
 -- Differs from PostgreSQL: there the text is in a function.

@@ -124,10 +124,16 @@ end;
 
 -- name: create_law_insert
 -- BEFORE, because of `insert or replace`: it would delete the row with that id, and no trigger would be asked.
-create trigger {queue_table_insert} before insert on {queue_table} when new.state <> 'initial' or exists (select 1 from {queue_table} where id = new.id)
+-- A job that begins as it is stored is in its first attempt, and the statement that stores it says so.
+create trigger {queue_table_insert} before insert on {queue_table} when exists (select 1 from {queue_table} where id = new.id)
+  or (new.state <> 'initial' and not (new.state = 'running' and new.attempt = 1 and new.situation = 'held' and new.id <= (select begun from {sequence})))
 begin
   select raise(abort, 'holdfast law: a new job must be `initial` and have an id of its own');
 end;
+
+-- name: drop_law_insert
+-- Made anew by a migration.
+drop trigger if exists {queue_table_insert};
 
 -- name: create_law_delete
 create trigger {queue_table_delete} after delete on {queue_table} when old.state <> 'final'

@@ -5,6 +5,12 @@ update {queue_table} as j set state = 'final', outcome = 'success', situation = 
   total_time = total_time + (e.value ->> 2), result = e.value ->> 3
 from json_each(?2) e where j.id = e.value ->> 0 and j.state = 'running' and j.attempt = e.value ->> 1 and j.situation = 'held';
 
+-- name: settle_alike
+-- The same where result and attempt are all one: to look into each entry takes longer than its update.
+update {queue_table} as j set state = 'final', outcome = 'success', situation = null, end_time = ?1, update_time = ?1, execution_time = e.value,
+  total_time = total_time + e.value, result = ?4
+from json_each(?2) e where j.id = cast(e.key as integer) and j.state = 'running' and j.attempt = ?3 and j.situation = 'held';
+
 -- name: settle_one
 -- The same for one.
 update {queue_table} set state = 'final', outcome = 'success', situation = null, end_time = ?1, update_time = ?1, execution_time = ?4,
@@ -73,11 +79,6 @@ select (select count(*) from {worker} where gone is null)
 where exists (select 1 from {queue} where name = ?1 and not paused and coalesce(set_limit, declared_limit) < 1 and throttler is null)
   and exists (select 1 from {worker} where id = ?2 and gone is null) and not exists (select 1 from {hold} where level = 'pick')
   and not exists (select 1 from {ready} where queue = ?1 and job_type in (select value from json_each(?3)));
-
--- name: begin
--- New jobs that have not stood in line enter running. Differs from PostgreSQL, where they are stored so.
-update {queue_table} set state = 'running', situation = 'held', attempt = 1, worker = ?1, start_time = ?2, update_time = ?2
-where id between ?3 and ?4 and state = 'initial';
 
 -- name: add_lease
 insert into {lease} (queue, worker, pump, factor, deadline_time, ids) values (?1, ?2, ?3, ?4, ?5, ?6) returning id;
