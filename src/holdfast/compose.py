@@ -7,7 +7,6 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Protocol
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.clock import monotonic, sleep
@@ -267,7 +266,8 @@ def called_with_task(
             if context.makes_items and items is not None:
                 return await items.make_on_loop(context)
             made = Task(context, steps)
-            return with_effects(made, await function(made))
+            value = await function(made)
+            return value if made.effects is None else with_effects(made, value)
 
         return task
 
@@ -275,19 +275,20 @@ def called_with_task(
         if context.makes_items and items is not None:
             return items.make(context)
         made = Task(context, steps)
-        return with_effects(made, function(made))
+        value = function(made)
+        return value if made.effects is None else with_effects(made, value)
 
     return task_in_thread
 
 
 def with_effects(task: Task, value: Any) -> Any:
-    effects = task.effects
-    if effects is not None and isinstance(value, Wait):
+    """What a function returned whose task brings something about."""
+    if isinstance(value, Wait):
         raise Invalid(
             f"Task `{task.name}` publishes something and returns WAIT. What a task publishes comes with its success, and the "
             "answer from outside brings only that; publish in a step after it."
         )
-    return value if effects is None else Published(value, effects)
+    return Published(value, task.effects or {})
 
 
 class Items:
@@ -338,7 +339,7 @@ class Items:
     def _add(self, context: TaskContext, produced: int, lot: list[Any], last: bool) -> int | None:
         """Room for more; None if these are not waited for any more."""
         items, cursor = functions.pairs(lot, context.step) if self._resumes else (lot, None)
-        written = [as_json(item, f"item {at} of step `{context.step}`") for at, item in enumerate(items, produced)]
+        written = payloads.dump_each(items, lambda at: f"item {produced + at} of step `{context.step}`")
         payloads.dump(cursor, what="the cursor")
         return self._app.store.add_items(context.run, context.step, produced, written, cursor, last)
 
@@ -365,11 +366,6 @@ class Items:
 
 
 MOST_OPEN = 100
-
-
-def as_json(item: Any, what: str) -> msgspec.Raw:
-    """Written once; `Invalid` for what JSON cannot carry."""
-    return msgspec.Raw(payloads.dump(item, what=what).encode())
 
 
 class TaskOfRun(Struct, frozen=True):

@@ -11,7 +11,8 @@ import difflib
 import inspect
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -73,6 +74,14 @@ def dump(value: Any, *, what: str, limit: int = MAX_BYTES) -> str:
         raise Invalid(refused.about("", what, f"{what} at")) from None
 
 
+def dump_each(values: Sequence[Any], what: Callable[[int], str]) -> list[msgspec.Raw]:
+    """The JSON of each; Invalid for the first that JSON cannot carry, named by its place among them."""
+    with suppress(Refused):
+        _encode(values, MAX_BYTES)  # looked through together: all fit where the whole does
+        return [msgspec.Raw(_encoder.encode(value)) for value in values]
+    return [msgspec.Raw(dump(value, what=what(at)).encode()) for at, value in enumerate(values)]
+
+
 def load(text: str) -> Any:
     """The plain value of a JSON text. What is nested deeper than whoever shows it could follow has words in its place."""
     try:
@@ -116,6 +125,7 @@ class Signature:
     _all_required: bool
     _settled: frozenset[str]
     _look_again: bool
+    _short: bool  # what is read is what is given
     _schema: bytes
     _secrets: frozenset[str]
 
@@ -144,7 +154,8 @@ class Signature:
             _others=msgspec.json.Decoder(others) if last else None,
             _all_required=len(required) == len(types),
             _settled=frozenset(argument for argument in types if not _may_be_refused(types[argument])),
-            _look_again=not LOOK_AGAIN.isdisjoint(writer.formats),
+            _look_again=(look_again := not LOOK_AGAIN.isdisjoint(writer.formats)),
+            _short=last is None and len(required) == len(types) and not look_again,
             _schema=_encoder.encode(schema),
             _secrets=frozenset(secrets),
         )
@@ -190,6 +201,8 @@ class Signature:
     def convert(self, text: str) -> dict[str, Any]:
         """The keyword arguments that a stored payload stands for. Raises Mismatch, naming the argument."""
         try:
+            if self._short:
+                return msgspec.structs.asdict(self._decoder.decode(text))
             return self._accepted(self._read(text))
         except Refused as refused:
             raise self._mismatch(refused) from None

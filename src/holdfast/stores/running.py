@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from functools import lru_cache
 from typing import Any
 
 from msgspec import UNSET, Struct, field, structs
@@ -628,8 +629,17 @@ def likely(shape: Shape, touched: Iterable[str]) -> set[str]:
 
 
 def task_end(job_type: str, job_key: str | None, outcome: Outcome, effects: str | None = None) -> TaskEnd:
-    step = step_of(job_type)
+    step, maker, success = _ends_of(job_type)
+    if outcome is Outcome.SUCCESS and effects is None and not (job_key is not None and job_key.endswith(maker)):
+        return success
     return TaskEnd(step, outcome, makes_items(step, job_key), effects)
+
+
+@lru_cache(maxsize=1000)
+def _ends_of(job_type: str) -> tuple[str, str, TaskEnd]:
+    """The step, how the key of the job ends that makes its items, and the end that nearly all of its tasks have."""
+    step = step_of(job_type)
+    return step, f":{step}.items", TaskEnd(step, Outcome.SUCCESS)
 
 
 def step_of(job_type: str) -> str:
@@ -645,7 +655,9 @@ def makes_items(step: str, job_key: str | None) -> bool:
 def counts_of(ends: Sequence[TaskEnd]) -> list[Ended]:
     """In numbers; a job that only made items counts when it did not succeed: its failure is the step's."""
     names = {Outcome.SUCCESS: "succeeded", Outcome.FAILED: "failed"}
-    found = Counter((end.step, names.get(end.outcome, "errors"), end.makes_items) for end in ends)
+    found: Counter[tuple[str, str, bool]] = Counter()
+    for end, count in Counter(ends).items():
+        found[end.step, names.get(end.outcome, "errors"), end.makes_items] += count
     return [
         Ended(step, **{name: count}, counted=not makes_items)
         for (step, name, makes_items), count in found.items()

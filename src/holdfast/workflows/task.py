@@ -39,8 +39,7 @@ class Task:
     def __init__(self, context: TaskContext, steps: Collection[str] | None = None) -> None:
         self._context = context
         self._steps = steps  # that the code knows; None: nobody asked it
-        self._published: dict[str, Any] = {}
-        self._partitions: dict[str, Any] = {}
+        self._effects: dict[str, dict[str, Any]] | None = None  # of most tasks: there are millions
 
     @property
     def run_id(self) -> int:
@@ -99,7 +98,8 @@ class Task:
 
     def publish(self, **params: Any) -> None:
         """Params for tasks that are made after this one has succeeded (F13)."""
-        self._published.update(params)
+        if params:
+            self._bring_about("publish", params)
 
     def repartition(self, step: str, *, shards: int | None = None, packs: Any = None) -> None:
         """Cut a step otherwise than it was declared, if it still sleeps when this task has succeeded (F13)."""
@@ -109,13 +109,16 @@ class Task:
             raise Invalid(f"Workflow `{self.workflow}` has no step `{step}`.{nearest(step, list(self._steps))}")
         if step == self.step:
             raise Invalid(f"Step `{step}` has begun: only one that still sleeps can be cut otherwise.")
-        self._partitions[step] = partitions.of(shards, packs)
+        self._bring_about("repartition", {step: partitions.of(shards, packs)})
+
+    def _bring_about(self, effect: str, values: dict[str, Any]) -> None:
+        self._effects = self._effects or {}
+        self._effects.setdefault(effect, {}).update(values)
 
     @property
     def effects(self) -> dict[str, Any] | None:
         """What its success brings about; None if nothing."""
-        told = {"publish": self._published, "repartition": self._partitions}
-        return {name: value for name, value in told.items() if value} or None
+        return self._effects
 
     def __repr__(self) -> str:
         return f"Task({self.workflow}/{self.trigger}: {self.name})"
