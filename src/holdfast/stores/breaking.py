@@ -75,14 +75,14 @@ class Breaking(Noting):
     def breakers(self) -> Sequence[Breaker]:
         """One for each type with adaptive retry."""
         with self.work(write=False):
-            self._read_types()
+            self._read_adaptive()
             kept = {row["job_type"]: self._breaker_of(row) for row in self.rows("breakers")}
             return [kept.get(name) or Breaker(name) for name in sorted(self.adaptive)]
 
     def breaker(self, job_type: str) -> Breaker | None:
         """The breaker of a type; None if the type has none."""
         with self.work(write=False):
-            self._read_types()
+            self._read_adaptive()
             return self._breaker(job_type)
 
     def _breaker(self, job_type: str) -> Breaker | None:
@@ -95,7 +95,7 @@ class Breaking(Noting):
     def reset_breaker(self, job_type: str, actor: str) -> Breaker:
         """Close the breaker and forget what it counted, as if nothing had happened; `NotFound` if there is none."""
         with self.work():
-            self._read_types()
+            self._read_adaptive()
             if job_type not in self.adaptive:
                 raise NotFound(
                     f"Job type `{job_type}` of instance `{self.instance}` has no breaker: only a type that is declared "

@@ -187,7 +187,7 @@ class Sweeping(Looping):
         """Due jobs of types nobody handles leave the line; parked ones of handled types come back (Q4)."""
         moved = 0
         with self.work():
-            self._read_types()
+            self._read_adaptive()
             tripped = self.tripped_types()
             for row in self.rows("parked_types"):
                 if row["job_type"] in handled and row["job_type"] not in tripped:
@@ -212,7 +212,7 @@ class Sweeping(Looping):
         """Due jobs of types whose breaker is open leave the line, so that no claim walks over them (R6). Whether there are more."""
         most = 0
         with self.work():
-            self._read_types()
+            self._read_adaptive()
             tripped = self.tripped_types()
             for queue in self._read_queues() if tripped else ():
                 for row in self.rows("head_types", {"queue": queue.name, "limit": BATCH}):
