@@ -10,6 +10,7 @@ table; the loader puts quoted identifiers there and does nothing else to the tex
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -61,6 +62,12 @@ def fill(text: str, instance: str, queue_table: str = "", literals: Mapping[str,
         return quoted(f"{instance}__{slot}")
 
     return SLOT.sub(name, text)
+
+
+@lru_cache(maxsize=2000)
+def filled(text: str, instance: str, queue_table: str = "") -> str:
+    """The same, once for all connections of a process, each of which has hundreds to fill."""
+    return fill(text, instance, queue_table)
 
 
 def quoted(identifier: str) -> str:

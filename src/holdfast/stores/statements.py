@@ -88,16 +88,12 @@ class Statements(ABC):
     def work(self, write: bool = True) -> AbstractContextManager[None]:
         """One transaction under this store's lock; `Unavailable` if the database cannot be had."""
 
-    @contextmanager
-    def lone(self) -> Iterator[None]:
+    def lone(self) -> AbstractContextManager[None]:
         """For a single statement, which needs no transaction around it."""
-        with self.work(write=False):
-            yield
+        return self.work(write=False)
 
-    @contextmanager
-    def lone_write(self) -> Iterator[None]:
-        with self.work():
-            yield
+    def lone_write(self) -> AbstractContextManager[None]:
+        return self.work()
 
     @abstractmethod
     def rows(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> list[dict[str, Any]]: ...

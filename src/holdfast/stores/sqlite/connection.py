@@ -94,15 +94,8 @@ class Connection:
 
     @contextmanager
     def transaction(self, write: bool, listens: bool = True) -> Iterator[None]:
-        """One transaction; inside another one, a part of it. Who does not want to listen at its end calls `listen` later."""
+        """One transaction, not inside another one. Who does not want to listen at its end calls `listen` later."""
         with self.lock:
-            if self.depth:
-                self.depth += 1
-                try:
-                    yield
-                finally:
-                    self.depth -= 1
-                return
             queued = False
             try:
                 queued = write and self._queue()

@@ -212,20 +212,20 @@ class SqliteStore(SqlStore):
         if key not in self._filled:
             table = self.table_named(queue) if queue else ""
             text = STATEMENTS[name].replace("{asked}", " and ".join(STATEMENTS[part] for part in asked.split()))
-            self._filled[key] = queryfile.fill(text, self.instance, table)
+            self._filled[key] = queryfile.filled(text, self.instance, table)
         return self._filled[key]
 
     def rows(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> list[dict[str, Any]]:
         cursor = self._cursor.execute(self.text(name, queue), params)
         names = self._columns.get((name, queue))
-        if names is None:
-            try:
-                names = tuple(column[0] for column in cursor.get_description())
-            except apsw.ExecutionCompleteError:  # they are told only while there are rows
-                return []
+        if names is not None:
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        for first in cursor:  # names are told only while there are rows
+            names = tuple([column[0] for column in cursor.get_description()])
             if "*" not in STATEMENTS[name]:  # else a migration may add to it
                 self._columns[name, queue] = names
-        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+            return [dict(zip(names, row, strict=True)) for row in (first, *cursor.fetchall())]
+        return []
 
     def run(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> int:
         self._cursor.execute(self.text(name, queue), params)
@@ -236,13 +236,15 @@ class SqliteStore(SqlStore):
     def work(self, write: bool = True, listens: bool = True) -> Iterator[None]:
         """`listens` is False where `connection.listen` is called after it."""
         with self.connection.lock:
-            outermost = self.connection.depth == 0
             try:
+                if self.connection.depth:  # a part of the transaction that it is in
+                    yield
+                    return
                 with self.connection.transaction(write, listens and self._listens):
                     yield
             except apsw.Error as error:
                 raise self.sorry(error) from error
-        if outermost and self._listeners_due:
+        if self._listeners_due:
             self.tell_listeners()
 
     def tell_listeners(self) -> None:
