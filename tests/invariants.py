@@ -10,6 +10,7 @@ builds agree with their files. That a final row never changes and no second job 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import closing
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def final_rows(url: str, instance: str) -> dict[int, Row]:
     """Every final row, live or archived, as it is now."""
     sql = RawSql(url, instance)
     try:
-        return Invariants(sql).finals()
+        return Invariants(sql).finals
     finally:
         sql.close()
 
@@ -101,7 +102,7 @@ class Invariants:
             assert job_id in self.jobs or job_id in self.archive, f"I1: job {job_id} was accepted and is gone"
         assert not self.jobs.keys() & self.archive.keys(), "J3: a job is live and archived at once"
         self.owners()
-        finals = self.finals()
+        finals = self.finals
         for job_id, row in final_before.items():
             assert finals.get(job_id) == row, f"I3: final job {job_id} changed"
         self.living_keys()
@@ -114,7 +115,9 @@ class Invariants:
         if builds is not None:
             check_builds(self.builds, everything, builds)
 
+    @cached_property
     def finals(self) -> dict[int, Row]:
+        """What has ended, by id."""
         found = {job_id: row for job_id, row in self.jobs.items() if row["state"] == "final"}
         for job_id, row in self.archive.items():
             found[job_id] = {name: value for name, value in row.items() if name != "archive_time"}
@@ -155,13 +158,13 @@ class Invariants:
                     found.setdefault(row["id"], []).append(name)
         for job_id, row in self.jobs.items():
             places = found.get(job_id, [])
-            assert len(places) == _free(row), (
+            assert len(places) == is_free(row), (
                 f"I7: job {job_id} ({row['state']}, {row['situation']}) is found in {places}"
             )
 
     def unowned(self) -> list[int]:
         """Jobs that are neither final nor running."""
-        return [job_id for job_id, row in self.jobs.items() if _free(row)]
+        return [job_id for job_id, row in self.jobs.items() if is_free(row)]
 
     def explained(self, store: Store, job_ids: Iterable[int]) -> None:
         """What `explain` says of each of these is so."""
@@ -197,5 +200,6 @@ class Invariants:
             )
 
 
-def _free(row: Row) -> bool:
+def is_free(row: Row) -> bool:
+    """Neither final nor running."""
     return row["state"] != "final" and row["situation"] in (None, "loose")

@@ -90,7 +90,7 @@ class Archives(Scene):
 
     def undeleted(self, finals: dict[int, Row], invariants: Invariants) -> dict[int, Row]:
         """Without jobs that have gone with their run."""
-        gone, there = self.deleted - self._there(), invariants.finals()
+        gone, there = self.deleted - self._there(), invariants.finals
         return {job_id: row for job_id, row in finals.items() if row["run"] not in gone or job_id in there}
 
     def check_archive(self, invariants: Invariants) -> None:
@@ -170,8 +170,8 @@ class Archives(Scene):
             ("attempt", "job"),
             ("audit", "job"),
         ):
-            live = "" if "archive" in name else f" where {of} is not null and {of} not in (select id from {{job}})"
-            left = self.sql(f"select * from {{{name}}}{live}")
+            live = set() if "archive" in name else {None, *(row["id"] for row in stays[0])}
+            left = [row for row in self.sql(f"select * from {{{name}}}") if row[of] not in live]
             if left:
                 raise Broken(f"E4: {name} keeps {left[:3]}")
         if stays != [self.sql(f"select * from {{{name}}} order by id") for name in ("job", "run")]:

@@ -81,12 +81,12 @@ class SqliteStage:
         self._real.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # as the product has it: planned once, not each time
         self._real.execute("pragma foreign_keys=on")
         self.connection.database = Parts(self._real)
-        self._filled: dict[str, str] = {}
+        self.sql = Inside(self.connection.database)
 
     def begin(self, clock: Clock) -> tuple[Any, RawSql]:
         self._real.execute("begin immediate")
         self._store = SqliteStore(":memory:", INSTANCE, clock, connection=self.connection)
-        return self._store, Inside(self.connection.database, self._filled)
+        return self._store, self.sql
 
     def process(self) -> Any:
         return self._store.another()
@@ -141,6 +141,7 @@ class Parts:
 
     def __init__(self, database: apsw.Connection) -> None:
         self._database = database
+        self._trace: Any = None
         self.in_transaction = self._reads = False
         self.cursor, self.changes, self.executemany = database.cursor, database.changes, database.executemany
         self.last_insert_rowid = database.last_insert_rowid
@@ -148,33 +149,47 @@ class Parts:
     def execute(self, text: str, params: Any = None) -> Any:
         if text not in PARTS:
             return self._database.execute(text, params)
-        if text.startswith("begin"):
+        begins = text.startswith("begin")
+        if begins:
             self._reads = text == "begin"
-        for part in () if self._reads else PARTS[text]:
-            self._database.execute(part, can_cache=False)  # it would push out others
-        self.in_transaction = text.startswith("begin")
+        if not self._reads:
+            for part in PARTS[text]:
+                self._database.execute(part, can_cache=False)  # it would push out others
+        self.in_transaction = begins
         return None
 
     def set_exec_trace(self, trace: Any) -> Any:
         """The one before."""
-        before, self._database.exec_trace = self._database.exec_trace, trace
+        before, self._trace = self._trace, trace
+        if trace is not before:
+            self._database.exec_trace = trace
         return before
 
 
 class Inside(RawSql):
-    """Plain SQL on the connection of a store in memory, which has no other."""
+    """Plain SQL on the connection of a store in memory, which has no other. The tables of a stage stay as they are."""
 
-    def __init__(self, database: Parts, filled: dict[str, str]) -> None:
+    def __init__(self, database: Parts) -> None:
         self.instance, self.postgres, self.connection = INSTANCE, False, database
-        self._filled = filled
+        self._filled = {}
+        self._names: dict[str, tuple[str, ...]] = {}  # by statement: of what it gives
+        self._cursor = database.cursor()
 
     def __call__(self, statement: str, **parameters: Any) -> list[dict[str, Any]]:
         """Nobody strikes it."""
         trace = self.connection.set_exec_trace(None)
         try:
-            return super().__call__(statement, **parameters)
+            cursor = self._cursor.execute(self.filled(statement), parameters)
+            for first in cursor:  # names are told only while there are rows
+                names = self._names.get(statement) or self._learn(statement)
+                return [dict(zip(names, row, strict=True)) for row in (first, *cursor.fetchall())]
+            return []
         finally:
             self.connection.set_exec_trace(trace)
+
+    def _learn(self, statement: str) -> tuple[str, ...]:
+        self._names[statement] = tuple(column[0] for column in self._cursor.get_description())
+        return self._names[statement]
 
 
 class PostgresStage:

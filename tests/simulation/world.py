@@ -46,7 +46,7 @@ from holdfast.worker.runs import RunMemory
 from holdfast.worker.sweeper import Sweeper
 from holdfast.workflows.definition import Definition, StepDefinition
 from holdfast.workflows.partition import Items, Shards
-from tests.invariants import Invariants, Row
+from tests.invariants import Invariants, Row, is_free
 from tests.simulation.breakers import FRAGILE, Breakers
 from tests.simulation.publications import TASK_TYPES, Publications, publishes
 from tests.simulation.scene import SETTINGS, STEP, Broken, Killed
@@ -433,7 +433,7 @@ class World(Schedules, Breakers, Publications):
         self.attempt_to(lambda: self.submitted(wanted))
 
     def abort(self, a: float, b: float) -> None:
-        living = [row["id"] for row in self.sql("select id from {job} where state <> 'final' order by id")]
+        living = [row["id"] for row in self.unarchived() if row["state"] != "final"]
         if living:
             job_id = living[int(a * len(living))]
             self.attempt_to(lambda: self.to_end.add(self.store.abort(job_id, "ann").id))
@@ -449,8 +449,9 @@ class World(Schedules, Breakers, Publications):
         self.at_a_job(a, again)
 
     def answer(self, a: float, b: float) -> None:
-        waiting = [row["id"] for row in self.sql("select id from {job} where situation = 'waiting' order by id")]
-        asked = waiting or [row["id"] for row in self.sql("select id from {job} where job_type = 'ask' order by id")]
+        jobs = self.unarchived()
+        waiting = [row["id"] for row in jobs if row["situation"] == "waiting"]
+        asked = waiting or [row["id"] for row in jobs if row["job_type"] == "ask"]
         if asked:
             job = asked[int(a * len(asked))]
             error = JobError("Refused", "no", "failed") if b > 0.7 else None
@@ -790,15 +791,18 @@ class World(Schedules, Breakers, Publications):
     def check_order(self, before: set[Place], calls: Sequence[Claimed]) -> None:
         """Nothing that stood before what was claimed, and is of its type, stands there still."""
         claimed = {call.id for call in calls}
-        taken, left = [place for place in before if place[3] in claimed], before & self.line()
+        taken = [place for place in before if place[3] in claimed]
+        left = before & self.line() if taken else ()
         for job_type, *place in taken:
             if any(other[0] == job_type and [*other[1:]] < place for other in left):
                 raise Broken(f"W2: job {place[-1]} was claimed before others of its type that were to come first")
 
     def check_passed(self, worker: VirtualWorker, before: set[Place], calls: Sequence[Claimed]) -> None:
         """Nothing that its worker could run stands in line where tasks begin that have never stood there."""
+        if not (calls and before):
+            return
         passed = [place for place in before & self.line("workflows") if place[0] in worker.types]
-        if calls and passed:
+        if passed:
             raise Broken(f"W2: job {calls[0].id} began before {passed[0][0]} {passed[0][3]}, which stood in line")
 
     def explanation(self) -> Word | None:
@@ -806,9 +810,7 @@ class World(Schedules, Breakers, Publications):
         self.asked += 1
         if self.asked % 2 or self.healing:
             return None
-        free = self.sql(
-            "select id from {job} where state <> 'final' and coalesce(situation, 'loose') = 'loose' order by id"
-        )
+        free = [row for row in self.unarchived() if is_free(row)]
         if not free:
             return None
         facts = self.store.facts(free[self.asked // 2 % len(free)]["id"])
@@ -836,8 +838,12 @@ class World(Schedules, Breakers, Publications):
         ):
             raise Broken(f"I7: job {job.id} was not claimed, and nothing was said to stand in its way")
 
+    def unarchived(self) -> list[dict[str, Any]]:
+        """What the database says of each job, asked in the same words every time: to plan this is more than to run it."""
+        return self.sql("select id, job_type, state, situation, attempt from {job} order by id")
+
     def living(self) -> set[int]:
-        return {row.id for row in self.store.workers()}
+        return {row["id"] for row in self.sql("select id from {worker} where gone is null")}
 
     def claimed(self, calls: Sequence[Claimed]) -> None:
         if any(call.queue == "narrow" for call in calls):
@@ -859,7 +865,7 @@ class World(Schedules, Breakers, Publications):
         invariants.explained(self.store, free[self.asked % len(free) :][:1] if free else ())
         invariants.hints["waiting"] += self.missing(invariants)
         invariants.check(self.accepted, self.undeleted(self.finals, invariants))
-        self.finals.update(invariants.finals())
+        self.finals.update(invariants.finals)
         self.check_owners(invariants)
         self.check_schedules(invariants)
         self.check_breaker()
@@ -932,7 +938,7 @@ class World(Schedules, Breakers, Publications):
                 self.pass_time(3 * STEP) if next(
                     rests
                 ) % 4 < 3 else self.leap()  # long enough for the dead to be missed
-            for row in self.sql("select id from {job} where situation = 'waiting' order by id"):
+            for row in [row for row in self.unarchived() if row["situation"] == "waiting"]:
                 self.attempt_to(lambda job=row["id"]: self.store.answer(job, Answer("[1]"), "ann"))
                 self.answered.add(row["id"])
             busy = sum(worker.do_what_there_is() for worker in self.workers) > 0
@@ -951,7 +957,7 @@ class World(Schedules, Breakers, Publications):
             worker.live_on()
 
     def unfinished(self) -> list[dict[str, Any]]:
-        jobs = self.sql("select id, job_type, state, situation, attempt from {job} where state <> 'final' order by id")
+        jobs = [row for row in self.unarchived() if row["state"] != "final"]
         return jobs + self.sql("select id, state from {run} where state not in ('SUCCESS', 'FAILED', 'ERROR')")
 
     def check_ends(self) -> None:
