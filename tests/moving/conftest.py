@@ -1,5 +1,6 @@
 """Two databases, mostly of different kinds, there and back, and an app that has something of everything in the first."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ from msgspec import Struct
 from holdfast import App
 from holdfast.clock import MovableClock
 from holdfast.stores.moving import Move, open_side
-from tests.conftest import with_queues
-from tests.moving.shop import make_shop
+from tests.conftest import INSTANCE, Preparation, with_queues
+from tests.moving.shop import FILL_LASTS, Filled, fill, find_filled, make_shop
 from tests.prepared import Prepared
 from tests.raw_sql import RawSql
 
@@ -26,10 +27,31 @@ class Way(Struct, frozen=True):
     instance: str
 
 
+def filled_shop(url: str) -> None:
+    """Something of everything is made once, and copied for each test that asks for it."""
+    SHOP(url)
+    clock = MovableClock()
+    with make_shop(url, INSTANCE, clock) as app:
+        app.store.queues()
+        sql = RawSql(url, INSTANCE)
+        fill(app, sql, clock)
+        sql.close()
+
+
 @pytest.fixture(params=["to postgres", "to sqlite"])
-def way(request: pytest.FixtureRequest, tmp_path: Path, prepared: Prepared, instance: str) -> Iterator[Way]:
+def way(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    prepared: Prepared,
+    prepared_files: Callable[[Preparation], Path],
+    instance: str,
+    clock: MovableClock,
+) -> Iterator[Way]:
     """`to another file` and `to another server` are for a test that asks for them."""
     file, other_file = (f"sqlite:///{tmp_path}/{name}.db" for name in ("jobs", "other"))
+    is_filled = "filled" in request.fixturenames
+    if is_filled:
+        clock.advance(FILL_LASTS)
     kinds: dict[str, tuple[str | None, str | None]] = {
         "to postgres": (file, None),
         "to sqlite": (None, file),
@@ -37,7 +59,9 @@ def way(request: pytest.FixtureRequest, tmp_path: Path, prepared: Prepared, inst
         "to another server": (None, None),
     }
     source, target = kinds[request.param]
-    way = Way(source or prepared.copy_of(SHOP), target or prepared.new(), instance)
+    if is_filled and source:
+        shutil.copyfile(prepared_files(filled_shop), tmp_path / "jobs.db")
+    way = Way(source or prepared.copy_of(filled_shop if is_filled else SHOP), target or prepared.new(), instance)
     yield way
     for side in (way.source, way.target):
         if side.startswith("postgresql"):
@@ -50,6 +74,12 @@ def shop(way: Way, clock: MovableClock) -> Iterator[App]:
     with make_shop(way.source, way.instance, clock) as app:
         app.store.queues()
         yield app
+
+
+@pytest.fixture
+def filled(shop: App) -> Filled:
+    """The shop has something of everything; `way` has brought it."""
+    return find_filled(shop)
 
 
 @pytest.fixture

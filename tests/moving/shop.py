@@ -8,12 +8,12 @@ from msgspec import Struct
 
 from holdfast import WAIT, Adaptive, App, Failed, Invalid, current_job
 from holdfast.clock import Clock, MovableClock, microseconds
-from holdfast.compose import Run
 from holdfast.jobs.job import Job
 from holdfast.routines import RoutineTurn
 from tests.raw_sql import RawSql
 
 HOUR, WEEK = 3600.0, 7 * 86400.0
+FILL_LASTS = WEEK + 1
 NUMBERS = 6
 
 
@@ -89,24 +89,23 @@ def make_report(app: App) -> None:
 
 
 class Filled(Struct, frozen=True):
-    """Jobs and a run that have to come to a good end, wherever that is."""
+    """Jobs that have to come to a good end, wherever that is."""
 
     asked: Job  # waits for an answer
     early: Job  # was answered before it asked
     later: Job
     queued: list[Job]
-    run: Run
 
 
-def fill(app: App, sql: RawSql, clock: MovableClock) -> Filled:
-    """Something of everything."""
+def fill(app: App, sql: RawSql, clock: MovableClock) -> None:
+    """Something of everything. The clock moves on by `FILL_LASTS`."""
     types = app.job_types
     app.workflows["report"].submit(trigger="old")
     types["send"].using(job_key="old").enqueue(to="ann")
     types["break_"].enqueue()
     types["refuse"].enqueue()
     app.run_until_idle()
-    clock.advance(WEEK + 1)
+    clock.advance(FILL_LASTS)
     assert app.store.archive_runs(WEEK)
     while app.store.archive(WEEK):
         pass
@@ -114,20 +113,28 @@ def fill(app: App, sql: RawSql, clock: MovableClock) -> Filled:
         types[job_type].enqueue()
     asked = types["ask"].using(job_key="q1").enqueue(question="why?")
     app.run_until_idle()
-    run = app.workflows["report"].submit(trigger="new")
+    app.workflows["report"].submit(trigger="new")
     with pytest.raises(Invalid):
         app.run_until_idle(max_jobs=4)  # half-way; the next job is handed back
-    early = types["ask"].using(job_key="q2").enqueue(question="when?")
+    types["ask"].using(job_key="q2").enqueue(question="when?")
     app.complete("ask", "q2", result="soon")
-    later = types["call"].using(delay=HOUR / 2, priority=3).enqueue(number=7)
-    queued = [types["call"].using(priority=number).enqueue(number=number) for number in (2, 1, 3)]
+    types["call"].using(delay=HOUR / 2, priority=3).enqueue(number=7)
+    for number in (2, 1, 3):
+        types["call"].using(priority=number).enqueue(number=number)
     app.pause("mail")
     app.limit("calls", 2)
     app.hold("pick", workflow="other")
     app.store.identity()
     app.store.add_token("ci", "0" * 64, kind="token", scope="read", lasts=None, actor="ann")
     rest(sql, clock.now() if sql.postgres else microseconds(clock.now()), asked.id)
-    return Filled(asked, early, later, queued, run)
+
+
+def find_filled(app: App) -> Filled:
+    """What `fill` has left."""
+    (asked,), (early,) = (app.find(job_type="ask", job_key=key) for key in ("q1", "q2"))
+    *queued, later = app.find(job_type="call")
+    assert len(queued) == 3
+    return Filled(asked, early, later, queued[::-1])
 
 
 def rest(sql: RawSql, now: object, job: int) -> None:

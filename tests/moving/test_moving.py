@@ -22,7 +22,7 @@ from holdfast.stores.postgres import moving as postgres_moving
 from tests.by_hand import WorkerByHand
 from tests.invariants import check_invariants, final_rows
 from tests.moving.conftest import Way
-from tests.moving.shop import HOUR, fill
+from tests.moving.shop import HOUR, Filled
 from tests.pgbouncer import Bouncer
 from tests.postgres_server import Server
 from tests.raw_sql import SLOT, RawSql
@@ -74,9 +74,8 @@ def in_microseconds(held: dict[str, list[dict[str, Any]]], postgres: bool) -> li
 @pytest.mark.claim("M1")
 @pytest.mark.parametrize("way", EVERY_WAY, indirect=True)
 def test_everything_is_there_and_goes_on(
-    way: Way, shop: App, branch: App, here: RawSql, there: RawSql, clock: MovableClock, moving: Moving
+    way: Way, shop: App, filled: Filled, branch: App, here: RawSql, there: RawSql, clock: MovableClock, moving: Moving
 ) -> None:
-    filled = fill(shop, here, clock)
     finals = {
         job_id: {key: plain(value) for key, value in row.items()}
         for job_id, row in final_rows(way.source, way.instance).items()
@@ -107,7 +106,7 @@ def test_everything_is_there_and_goes_on(
     check_invariants(way.target, way.instance, accepted=finals)
 
 
-def ends_well(app: App, filled: Any, clock: MovableClock) -> None:
+def ends_well(app: App, filled: Filled, clock: MovableClock) -> None:
     """What was on its way in the source arrives in the target."""
     app.resume("mail")
     fired = app.store.schedules()[0].count
@@ -149,9 +148,8 @@ def test_both_databases_describe_the_same_tables_and_none_is_left_out(
 @pytest.mark.claim("M2")
 @pytest.mark.parametrize("way", EVERY_WAY, indirect=True)
 def test_from_the_seal_on_every_write_is_refused_and_says_where_it_went(
-    way: Way, shop: App, here: RawSql, clock: MovableClock, moving: Moving
+    way: Way, shop: App, filled: Filled, here: RawSql, clock: MovableClock, moving: Moving
 ) -> None:
-    filled = fill(shop, here, clock)
     move = moving()
     move.run()
     for write in (
@@ -174,9 +172,8 @@ def test_from_the_seal_on_every_write_is_refused_and_says_where_it_went(
 
 @pytest.mark.claim("M2")
 def test_a_lent_connection_and_plain_sql_are_refused_as_well(
-    way: Way, shop: App, here: RawSql, clock: MovableClock, moving: Moving
+    way: Way, shop: App, filled: Filled, here: RawSql, clock: MovableClock, moving: Moving
 ) -> None:
-    fill(shop, here, clock)
     moving().run()
     refusal = (psycopg.errors.RaiseException, apsw.ConstraintError)
     with here.transaction() as connection, pytest.raises(Unavailable, match="was moved to"):
@@ -266,9 +263,8 @@ def test_who_comes_to_the_target_too_early_is_refused(way: Way, shop: App, branc
 
 @pytest.mark.claim("M3")
 def test_the_law_is_in_force_in_the_target(
-    way: Way, shop: App, branch: App, here: RawSql, there: RawSql, clock: MovableClock, moving: Moving
+    way: Way, shop: App, filled: Filled, branch: App, here: RawSql, there: RawSql, clock: MovableClock, moving: Moving
 ) -> None:
-    filled = fill(shop, here, clock)
     moving().run()
     with there.refused():
         there(
@@ -285,9 +281,8 @@ def test_the_law_is_in_force_in_the_target(
 
 @pytest.mark.claim("M3")
 def test_a_target_that_differs_is_not_opened(
-    way: Way, shop: App, branch: App, here: RawSql, there: RawSql, clock: MovableClock, moving: Moving
+    way: Way, shop: App, filled: Filled, branch: App, here: RawSql, there: RawSql, clock: MovableClock, moving: Moving
 ) -> None:
-    fill(shop, here, clock)
     for change in (
         "update {ready} set throttle_factor = 0.5",
         "update {schedule} set count = count + 1",
@@ -316,9 +311,8 @@ def test_a_target_that_differs_is_not_opened(
 
 @pytest.mark.claim("M1")
 def test_what_changes_between_two_passes_is_as_it_was_last(
-    way: Way, shop: App, branch: App, here: RawSql, there: RawSql, clock: MovableClock, moving: Moving
+    way: Way, shop: App, filled: Filled, branch: App, here: RawSql, there: RawSql, clock: MovableClock, moving: Moving
 ) -> None:
-    filled = fill(shop, here, clock)
     move = moving()
     move.begin(), move.arrive()
     assert move.copy_walked("") > 0
@@ -413,9 +407,8 @@ def test_the_plan_knows_every_pair_that_a_move_can_leave_behind() -> None:
 @pytest.mark.claim("M4")
 @pytest.mark.parametrize("stage", ["begin", "arrive", "copy", "drain", "finish"])
 def test_a_move_is_abandoned_at_any_stage_before_the_target_opens(
-    way: Way, shop: App, here: RawSql, there: RawSql, clock: MovableClock, moving: Moving, stage: str
+    way: Way, shop: App, filled: Filled, here: RawSql, there: RawSql, clock: MovableClock, moving: Moving, stage: str
 ) -> None:
-    filled = fill(shop, here, clock)
     move = moving()
     for step in ("begin", "arrive", "copy", "drain", "finish"):
         if step == stage == "finish":
@@ -478,9 +471,8 @@ def test_only_one_program_moves_an_instance_at_a_time(way: Way, shop: App, movin
 @pytest.mark.parametrize("way", ["to sqlite", "to another server"], indirect=True)
 @pytest.mark.parametrize("step", [Step.BEGIN, Step.ARRIVE, Step.COPY, Step.DRAIN, Step.FINISH, Step.CLOSE])
 def test_a_move_whose_session_was_ended_stops_because_its_lock_is_gone(
-    way: Way, shop: App, moving: Moving, here: RawSql, clock: MovableClock, step: Step
+    way: Way, shop: App, filled: Filled, moving: Moving, here: RawSql, clock: MovableClock, step: Step
 ) -> None:
-    fill(shop, here, clock)
     move, ended = moving(), []
     go = move._steps[step]
 
@@ -501,9 +493,8 @@ def test_a_move_whose_session_was_ended_stops_because_its_lock_is_gone(
 @pytest.mark.claim("M4")
 @pytest.mark.parametrize("way", ["to sqlite", "to another server"], indirect=True)
 def test_a_move_whose_session_is_ended_between_two_lots_writes_no_other(
-    way: Way, shop: App, moving: Moving, here: RawSql, clock: MovableClock
+    way: Way, shop: App, filled: Filled, moving: Moving, here: RawSql, clock: MovableClock
 ) -> None:
-    fill(shop, here, clock)
     move, written = moving(), []
     write = move.target.write
 
