@@ -228,6 +228,25 @@ def test_what_expires_before_its_turn_ends() -> None:
     assert (each.succeeded, each.expired, each.dead) == (3, 7, 7)
 
 
+def test_the_sweeper_pauses_while_nothing_is_under_way_and_what_comes_then_expires_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    swept: list[int] = []
+    sweep = sweeper.Sweeper.sweep
+
+    def watched(self: sweeper.Sweeper) -> float:
+        swept.append(round(self._clock.monotonic()))
+        return sweep(self)
+
+    monkeypatch.setattr(sweeper.Sweeper, "sweep", watched)
+    late = {"arrivals": {"burst": 2, "at": "20:00:30"}, "duration": 600, "timeout": "none", "expires_after": 100}
+    each = play(fleet({"job": late}, hours=24)).types["job"]
+    assert (each.succeeded, each.expired) == (1, 1)
+    came = 20 * HOUR + 30
+    assert (swept[0], swept[-1]) == (came + 30, came + 570)
+    assert len(swept) < 15
+
+
 def test_what_the_store_refuses_is_counted_and_the_others_are_played() -> None:
     job = {"arrivals": {"every": 60}, "expires_after": 60, "time_windows": ["00:30-00:40"]}
     result = play(fleet({"job": job, "other": {"arrivals": {"every": 60}}}))

@@ -3,7 +3,8 @@
 - What decides is the product's own: the store on `sqlite://:memory:`, `decide`, throttles, windows, breakers, the rotation
   of a worker's queues, the sweeper with its vigil, the ends of attempts. What is played is who calls it when.
 - A handler takes the time that chance gives it and nothing else takes any: no turn, no network, no disk.
-- A worker looks when it has a reason to: what is due at that moment, room under a limit, a time that was planned.
+- A worker looks when it has a reason to: what is due at that moment, room under a limit, a time that was planned. The
+  sweeper looks while there is a job under way or a worker missing; nothing else becomes lost or too late.
 """
 
 import heapq
@@ -140,6 +141,7 @@ class Playing:
         self._promote_at = self.end
         self._missing: set[int] = set()  # workers that died and were not called lost yet
         self._sweep_at = self.end
+        self._swept_at = self.start
         self._records = 0
         expires = fleet.recorded or any(plan.expires_after for plan in fleet.types.values())
         self._sweep_every = SWEEP_EXPIRED_EVERY if expires else SWEEP_EVERY
@@ -250,6 +252,8 @@ class Playing:
             if job.duplicate:
                 counts["duplicates"] += 1
                 continue
+            if not self.jobs:
+                self._sweep_again()
             self.jobs[job.id] = Played(plan, number, self.now, self.now, new.queue, new.throttle_factor, recorded)
             self._want(job.id, microseconds(job.scheduled_run_time))
 
@@ -491,6 +495,11 @@ class Playing:
     def _living(self) -> list[VirtualWorker]:
         return [place.worker for group in self.groups for place in group.places if place.worker is not None]
 
+    def _sweep_again(self) -> None:
+        """At the moment when it would have come to it if it had never paused."""
+        every = round(self._sweep_every * SECOND)
+        self._sweep_after((self._swept_at - self.now) % every / SECOND)
+
     def _sweep_after(self, seconds: float) -> None:
         at = self.now + round(seconds * SECOND)
         if at < self._sweep_at or self._sweep_at < self.now:
@@ -500,7 +509,9 @@ class Playing:
     def _sweep(self, at: int) -> None:
         if at != self._sweep_at:
             return
-        self._sweep_at = self.end
+        self._sweep_at, self._swept_at = self.end, at
+        if not self.jobs and not self._missing:
+            return
         rest = self._sweep_every
         if self._living():
             for worker in self._living():
