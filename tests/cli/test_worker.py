@@ -1,14 +1,16 @@
 """`holdfast worker`: real processes that run jobs and stop when they are told to."""
 
 import json
+import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from holdfast import App
-from tests.cli.terminal import Program, eventually, run
+from tests.cli.terminal import Call, Program, eventually, run
 
 MODULE = """
 import asyncio, os
@@ -57,6 +59,19 @@ def start(folder: Path) -> Iterator[Start]:
     yield start
     for program in started:
         program.close()
+
+
+@pytest.fixture
+def importing(folder: Path) -> Iterator[None]:
+    """What a command that imports a user's module changes in this process is as it was afterwards."""
+    path, environment = list(sys.path), dict(os.environ)
+    yield
+    for name, module in list(sys.modules.items()):
+        if folder in Path(getattr(module, "__file__", None) or "").parents:
+            del sys.modules[name]
+    sys.path[:] = path
+    os.environ.clear()
+    os.environ.update(environment)
 
 
 def write(folder: Path, arguments: str = "") -> None:
@@ -185,6 +200,7 @@ def test_an_instance_may_be_named_where_the_code_names_none(sqlite_url: str, fol
         assert list(app.store.instances()) == ["harbour"]
 
 
+@pytest.mark.usefixtures("importing")
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -209,15 +225,16 @@ def test_an_instance_may_be_named_where_the_code_names_none(sqlite_url: str, fol
     ],
 )
 def test_what_cannot_work_is_exit_code_two_and_makes_no_database(
-    folder: Path, arguments: list[str], complaint: str
+    cli: Call, monkeypatch: pytest.MonkeyPatch, folder: Path, arguments: list[str], complaint: str
 ) -> None:
+    monkeypatch.chdir(folder)
     write(folder, "'sqlite:///shop.db', name='shop'")
     (folder / "needs.py").write_text("import nowhere_to_be_found\n")
     (folder / "broken.py").write_text("1 / 0\n")
     (folder / "ends.py").write_text("import sys\nsys.exit(0)\n")
     (folder / "ends_badly.py").write_text("import sys\nsys.exit(7)\n")
     (folder / "wrong.py").write_text("import holdfast\napp = holdfast.App(name='Not A Name')\n")
-    answer = run(folder, "worker", *arguments)
+    answer = cli("worker", *arguments)
     assert (answer.code, answer.out) == (2, ""), answer
     assert complaint in answer.err
     assert answer.err.count("\n") == 1
