@@ -39,6 +39,7 @@ class Prepared:
         self._models: dict[Prepare, str] = {}
         self._lent: dict[str, Copy] = {}
         self._idle: list[Copy] = []
+        self._used_up: list[str] = []
         self._connection: Any = None
 
     def copy_of(self, prepare: Prepare) -> str:
@@ -72,9 +73,17 @@ class Prepared:
         if copy and self._is_as_new(copy):
             self._idle.append(copy)
             return
+        self._remove(*self._used_up)
+        self._used_up.clear()
         if session := sessions.pop(url, None):
             session.close()
-        self._run(f'drop database if exists "{_name(url)}" with (force)')
+            self._used_up.append(url)  # with the next: as long as a session is ending, the server sleeps for 0.1 s
+        else:
+            self._remove(url)
+
+    def _remove(self, *urls: str) -> None:
+        for url in urls:
+            self._run(f'drop database if exists "{_name(url)}" with (force)')
 
     def _is_as_new(self, copy: Copy) -> bool:
         try:
