@@ -1,7 +1,6 @@
 """docs/reference/cli.md: the commands, read from the tree that the command line itself is made of."""
 
 from collections.abc import Iterator
-from enum import Enum
 from typing import Any
 
 from typer.main import get_command
@@ -72,11 +71,11 @@ def is_option(parameter: Any) -> bool:
 def row(parameter: Any) -> tuple[str, str]:
     if not is_option(parameter):
         return text.code(parameter.metavar), parameter.help or ""
-    value = "" if parameter.is_flag else " " + (parameter.metavar or choice(parameter.type_descriptor.annotation))
+    value = "" if parameter.is_flag else " " + (parameter.metavar or choice(parameter.type))
     return ", ".join(text.code(option + value) for option in parameter.opts), parameter.help or ""
 
 
 def choice(kind: Any) -> str:
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return "|".join(str(member.value) for member in kind)
-    return {"int": "NUMBER", "float": "NUMBER", "Path": "FILE"}.get(getattr(kind, "__name__", ""), "TEXT")
+    if choices := getattr(kind, "choices", None):
+        return "|".join(str(getattr(each, "value", each)) for each in choices)
+    return {"int": "NUMBER", "float": "NUMBER", "path": "FILE"}.get(kind.name.removesuffix(" range"), "TEXT")
