@@ -1,6 +1,7 @@
 """The engine, broken on purpose: the simulation notices each of these. One that it does not notice is a hole in it."""
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -258,3 +259,8 @@ def test_the_simulation_on_postgres_notices_that(
 ) -> None:
     MUTATIONS_ON_POSTGRES[mutation](monkeypatch)
     check_noticed(mutation, first_fault(seeds_for(mutation, SEEN_ON_POSTGRES), on_postgres))
+
+
+def test_the_page_says_how_many_there_are() -> None:
+    page = Path(__file__).parents[2] / "docs" / "explanation" / "simulation.md"
+    assert f"{len(MUTATIONS)} places on SQLite and {len(MUTATIONS_ON_POSTGRES)} on PostgreSQL" in page.read_text()
