@@ -167,8 +167,9 @@ def test_who_says_that_a_job_begins_as_it_is_stored_cannot_store_another_one(
         sql(filled_in(insert, values | {name: value}))
     sql(filled_in(insert, values))
     sql("rollback")
-    scene.make(1)
-    assert sql("select begun from {sequence}") == [{"begun": 0}]
+    for make in (lambda: scene.make(1), lambda: scene.store.add([NewJob("workflows", "w.each", "{}")] * 2)):
+        make()
+        assert sql("select begun from {sequence}") == [{"begun": 0}]
 
 
 def filled_in(text: str, values: dict[str, str]) -> str:

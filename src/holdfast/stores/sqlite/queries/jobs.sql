@@ -60,7 +60,7 @@ release savepoint holdfast;
 
 -- name: next_ids
 -- The last of :count new ids. The first :begun of them may be stored as `running`, until `none_begin`.
-update {sequence} set last = last + :count, begun = last + :begun returning last;
+update {sequence} set last = last + :count, begun = iif(:begun, last + :begun, 0) returning last;
 
 -- name: none_begin
 -- Every other new job is `initial` (law_insert).
