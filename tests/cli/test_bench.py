@@ -68,7 +68,7 @@ def test_one_that_is_interrupted_clears_away(cli: Call, url: str, monkeypatch: p
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (("--jobs", "0"), "greater than or equal to 1"),
+        (("--jobs", "0"), "0 is not in the range x>=1"),
         (("--jobs", "many"), "--jobs"),
         (("--url", "sqlite://:memory:"), "Name a file"),
         (("--instance", "shop"), "an instance of its own"),
