@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from holdfast.jobs.retry import encode
 from holdfast.jobs.states import Moved, Raised, Waited
 from holdfast.stores.contract import Done, Filter, Report, Store, Turn, Want
 from tests.by_hand import WorkerByHand, add, declare, error
+from tests.faults.fleet import until
 from tests.raw_sql import RawSql
 
 pytestmark = pytest.mark.claim("R6")
@@ -453,6 +455,25 @@ def test_jobs_behind_an_open_breaker_leave_the_line_and_come_back(
     assert not store.pulse().tripped
     assert sql.value("select count(*) from {parked}") == 0
     assert len(worker.claim(20)) == 7
+
+
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+@pytest.mark.parametrize("sweep", ["park_tripped", "park"])
+def test_jobs_that_are_put_aside_while_the_breaker_is_being_closed_come_back(
+    store: Store, sql: RawSql, sweep: str
+) -> None:
+    """Whoever closes it does not see what a sweeper has put aside and not committed."""
+    adaptive(store)
+    worker = WorkerByHand(store)
+    open_breaker(store, worker)
+    add(store)
+    with ThreadPoolExecutor(1) as pool:
+        with sql.transaction():
+            sql("update {breaker} set state = 'closed', failures = 0")  # and what is parked, which is nothing yet
+            swept = pool.submit(store.park_tripped if sweep == "park_tripped" else lambda: store.park(["send"]))
+            until(lambda: sql.value("select count(*) from {parked}") == 1, what="it is put aside")
+        swept.result(30)
+    assert (sql.value("select count(*) from {parked}"), sql.value("select count(*) from {ready}")) == (0, 1)
 
 
 def test_jobs_behind_an_open_breaker_reserve_nothing_under_a_limit(store: Store) -> None:

@@ -1,6 +1,6 @@
 """The sweeper's verbs: lost workers, passed deadlines, closed windows, missing hints."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -200,6 +200,7 @@ class Sweeping(Looping):
                             self.unmark_probe(queue.name, job_type)
                     elif job_type not in handled or job_type in tripped:
                         moved += self._park(queue.name, job_type)
+        self._unpark_closed(tripped)
         return moved
 
     def _park(self, queue: str, job_type: str) -> int:
@@ -218,7 +219,18 @@ class Sweeping(Looping):
                 for row in self.rows("head_types", {"queue": queue.name, "limit": BATCH}):
                     if row["job_type"] in tripped:
                         most = max(most, self._park(queue.name, row["job_type"]))
+        if most:
+            self._unpark_closed(tripped)
         return most >= FULL
+
+    def _unpark_closed(self, tripped: Collection[str]) -> None:
+        """Types whose breaker was closed while their jobs were parked: whoever closed it may not have seen them yet."""
+        if tripped:
+            with self.work():
+                for job_type, breaker in self.lock_breakers(tripped).items():
+                    if breaker.closed:
+                        self._unpark(job_type)
+                    self.announce([self._queue_of(job_type)])  # nobody has chosen a probe while we looked
 
     def restore(self, after: int, count: int, older_than: float) -> tuple[int, int]:
         """Give living jobs of the next `count` ids their hint back if they lost it (C4).
