@@ -6,6 +6,8 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
+from holdfast import App
+from holdfast.stores.postgres import adding
 from holdfast.stores.postgres import watch as module
 from holdfast.stores.postgres.watch import ChannelWatch
 from tests.faults.fleet import until
@@ -41,3 +43,26 @@ def test_closing_does_not_wait(listening: Callable[[list[str]], ChannelWatch], m
     began = time.monotonic()
     watch.close()
     assert time.monotonic() - began < 50
+
+
+@pytest.mark.claim("W1")
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0.001, 1), (0.006, 2)], ids=["while workers look again", "when workers have looked again"]
+)
+def test_who_stores_a_job_soon_after_another_tells_of_it_if_that_took_long(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, seconds: float, told: int
+) -> None:
+    """Of a queue that was just told of nobody is told again: whoever took the first job looks again. That may be over."""
+    now = [100.0]
+    monkeypatch.setattr(adding, "monotonic", lambda: now[0])
+    with App(postgres_url, name="tests") as app, psycopg.connect(postgres_url, autocommit=True) as listener:
+        send = app.queue("mail").job(lambda n: None, name="send")
+        send.enqueue(n=0)
+        listener.execute(f'listen "{app.store.channel}"'.encode())  # type: ignore[attr-defined]
+        now[0] += 1
+        send.enqueue(n=1)
+        stored = app.store._alone  # type: ignore[attr-defined]
+        monkeypatch.setattr(app.store, "_alone", lambda *asked: (stored(*asked), now.append(now.pop() + seconds))[0])
+        send.enqueue(n=2)
+        heard = [notify.payload for notify in listener.notifies(timeout=0.5)]
+    assert heard == ["mail"] * told
