@@ -67,8 +67,11 @@ def test_the_late_result_of_a_stopped_worker_is_stale(
         with worker(url, tmp_path, name=instance) as first:
             until(lambda: job.refresh().state == "running", what="it runs")
             freeze(first, url, instance)
+            held = (
+                job.refresh().attempt
+            )  # the first, unless it was stopped in the middle of a write for so long that it was lost
             with worker(url, tmp_path, name=instance) as second:
-                until(lambda: job.refresh().attempt == 2, what="another worker took it")
+                until(lambda: job.refresh().attempt == held + 1, what="another worker took it")
                 other, at_it = job.refresh().worker, late == "while another is at it"
                 if at_it:
                     freeze(second, url, instance)
@@ -78,13 +81,13 @@ def test_the_late_result_of_a_stopped_worker_is_stale(
                 until(lambda: "called lost" in first.log.read_text(), what="the first worker learns that it was lost")
                 first.terminate()  # it has told everything then
                 if ended is None:
-                    assert (job.refresh().state, job.refresh().attempt) == ("running", 2)
+                    assert (job.refresh().state, job.refresh().attempt) == ("running", held + 1)
                     second.send(signal.SIGCONT)
                     ended = job.wait(30)
         assert ended.worker == other
-        assert (ended.outcome, ended.attempt) == ("success", 2)
+        assert (ended.outcome, ended.attempt) == ("success", held + 1)
         assert job.refresh() == ended
-        assert [end.outcome for end in job.attempts()] == ["lost", "success"]
+        assert [end.outcome for end in job.attempts()][held - 1 :] == ["lost", "success"]
         fault.injected("SIGSTOP past the lease, then SIGCONT")
     fault.check(url, instance, [job.id])
 
