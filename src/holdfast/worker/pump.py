@@ -36,7 +36,7 @@ ASIDE_FOR, LONGEST_ASIDE = 0.1, 10.0  # seconds until one that is locked is trie
 UNSURE = -1  # the generation after a turn that failed: it may have been committed
 NO_COMPLAINT = "", 0.0
 REMIND_EVERY = 60.0  # seconds between two lines that say the same of the database
-LINGER = 0.006  # a last look after a claim: the enqueuer tells of a queue only once in 5 ms
+LINGER = 0.006  # a last look after a claim: who stores soon after another tells of it only where that took 5 ms
 
 
 class Owner(Protocol):
