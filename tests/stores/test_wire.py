@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from holdfast.stores.postgres.connection import Connection
-from holdfast.stores.postgres.wire import Wire
+from holdfast.stores.postgres.wire import Reply, Wire
 
 
 @pytest.fixture
@@ -241,3 +241,82 @@ def test_a_pipeline_without_a_transaction_counts_only_if_it_was_committed(
 ) -> None:
     with pytest.raises(psycopg.errors.RaiseException, match="too late"), connection.wire.pipeline() as wire:
         wire.send(refused_late, {"a": 2})
+
+
+def put_behind(wire: Wire, *numbers: int) -> Reply:
+    """One transaction that keeps these numbers; the answer is how many are kept then."""
+    with wire.behind():
+        for number in numbers:
+            wire.send("insert into kept values (%(number)s::int)", {"number": number})
+        return wire.send("select count(*) as kept from kept")
+
+
+def put_text_behind(wire: Wire, text: str) -> None:
+    with wire.behind():
+        wire.send("insert into kept values (2)")
+        wire.send("select %(text)s::text", {"text": text})
+
+
+@pytest.fixture
+def keeping(connection: Connection) -> Connection:
+    connection.database.execute("create temporary table kept (number int primary key)")
+    return connection
+
+
+def kept(connection: Connection) -> list[int]:
+    return [row[0] for row in connection.database.execute("select number from kept order by number")]
+
+
+def test_what_is_put_behind_what_is_not_answered_yet_is_read_in_its_order(keeping: Connection) -> None:
+    wire = keeping.wire
+    replies = [put_behind(wire, 1, 2), put_behind(wire, 3), put_behind(wire, 4)]
+    for reply, found in zip(replies, (2, 3, 4), strict=True):
+        wire.finish()
+        assert reply.dicts() == [{"kept": found}]
+    wire.finish()  # nothing is left
+    assert kept(keeping) == [1, 2, 3, 4]
+
+
+def test_what_is_put_behind_something_refused_is_a_transaction_of_its_own(keeping: Connection) -> None:
+    wire = keeping.wire
+    put_behind(wire, 1)
+    wire.finish()  # and it is prepared
+    put_behind(wire, 2, 1)
+    fine = put_behind(wire, 3)
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        wire.finish()
+    wire.finish()
+    assert (fine.dicts(), kept(keeping)) == ([{"kept": 2}], [1, 3])
+
+
+def test_what_could_not_be_collected_is_not_sent(keeping: Connection) -> None:
+    wire = keeping.wire
+    before = put_behind(wire, 1)
+    with pytest.raises(psycopg.DataError, match="NUL"):
+        put_text_behind(wire, "\0")
+    after = put_behind(wire, 3)
+    wire.finish()
+    wire.finish()
+    assert (before.dicts(), after.dicts(), kept(keeping)) == ([{"kept": 1}], [{"kept": 2}], [1, 3])
+
+
+def test_all_that_was_put_behind_is_forgotten_together(keeping: Connection) -> None:
+    wire = keeping.wire
+    put_behind(wire, 1)
+    put_behind(wire, 2)
+    wire.abandon()
+    assert kept(keeping) == [1, 2], "it was on its way"
+    assert sum_of(wire, 1, 2) == 3
+
+
+def test_a_connection_that_is_lost_meanwhile_answers_none_of_them(keeping: Connection, postgres_url: str) -> None:
+    wire, pid = keeping.wire, keeping.database.info.backend_pid
+    with wire.behind():
+        wire.send("select pg_sleep(60)")
+    put_behind(wire, 1)
+    with psycopg.connect(postgres_url, autocommit=True) as other:
+        other.execute("select pg_terminate_backend(%s)", (pid,))
+    for _ in range(2):
+        with pytest.raises(psycopg.OperationalError):
+            wire.finish()
+    assert keeping.wire is not wire

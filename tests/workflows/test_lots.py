@@ -16,7 +16,7 @@ from holdfast.compose import Run
 from holdfast.errors import Unavailable
 from holdfast.jobs.states import Raised
 from holdfast.stores.contract import Done
-from holdfast.stores.postgres.items import Mistaken
+from holdfast.stores.postgres.items import Mistaken, Stream
 from holdfast.stores.postgres.jobs import PostgresStore
 from tests.by_hand import WorkerByHand, error
 from tests.faults.fleet import until
@@ -33,7 +33,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
     return noted(
         monkeypatch,
         (Mistaken, "__init__", "mistaken"),
-        (PostgresStore, "store_lot", "lot"),
+        (Stream, "send", "lot"),
         (PostgresStore, "_exchange_counted", "counted"),
         (PostgresStore, "settle_and_look", "looked"),
     )

@@ -82,6 +82,12 @@ class Connection:
         self._wire: Wire | None = None
         self._closed = False
 
+    def another(self) -> "Connection":
+        """To the same server, with the same patience."""
+        other = Connection(self.conninfo, self.patience, name=self.name)
+        other.still_within, other.lock_within = self.still_within, self.lock_within
+        return other
+
     @property
     def database(self) -> psycopg.Connection[TupleRow]:
         """The live connection; connects if need be, as long as patience lasts."""

@@ -1,14 +1,16 @@
 """Items on PostgreSQL: their tasks are stored behind the back of whoever makes them, a lot at a time.
 
-- While the server stores a lot the next ones are taken from the generator and written down, so that it does not wait for the
+- While the server stores a lot the next ones are taken from the generator, written down and sent, so that it does not wait for the
   interpreter. Whoever makes items hears of a lot when it hands in another one, or waits for all.
-- A lot goes out in one round trip: a statement looks whether the run and its step are as their maker left them, so that the run is not
-  locked while Python thinks. If they are not, or a key is taken, nothing has happened, and the lot is stored step by step.
+- A lot is one transaction and one message: a statement looks whether the run and its step are as their maker left them, so that the
+  run is not locked while Python thinks. If they are not, or a key is taken, nothing has happened, and the lot is stored step by
+  step. So is the one sent behind it, which begins where the first one did not end.
 - What has begun of a lot is handed out when the next one is on its way, if that is there already.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -20,12 +22,16 @@ from holdfast.stores.adding import Unstored
 from holdfast.stores.contract import NewJob, RunStep
 from holdfast.stores.lending import Lending
 from holdfast.stores.postgres.adding import PostgresAdding
-from holdfast.stores.postgres.wire import Wire
+from holdfast.stores.postgres.connection import Connection
+from holdfast.stores.postgres.instance import Translating
+from holdfast.stores.postgres.wire import Reply, Wire
 from holdfast.stores.running import Outdated, RunHead
 from holdfast.stores.statements import encode_json
 
 MOST_COUNTED = 100  # steps of items of which it is remembered how many tasks are done
 LINGER = 0.05  # seconds that a thread which stores lots waits for another one
+AHEAD = 2  # lots of a maker that are sent and not answered
+NOT_AS_EXPECTED = psycopg.errors.UniqueViolation, psycopg.errors.DivisionByZero, psycopg.errors.InvalidSqlStatementName
 
 Step = tuple[int, str]  # of a run
 Answer = TypeVar("Answer")
@@ -43,7 +49,18 @@ class PostgresItems(PostgresAdding):
         self._to_begin = False  # the next statements begin the transaction
         self._ends_made = False  # the last ones end it
         self._makers: dict[Step, Lots] = {}  # of which the next lot is expected
+        self._stream: Stream | None = None  # has a connection of its own, when somebody has made items
         self.counted: dict[Step, int] = {}  # of steps whose items are being made: at least so many tasks are done
+
+    def close(self) -> None:
+        super().close()
+        if self._stream is not None:
+            self._stream.connection.close()
+
+    def abandon(self) -> None:
+        super().abandon()
+        if self._stream is not None:
+            self._stream.connection.abandon()
 
     def add_items(
         self, run: int, step: str, produced: int, items: Sequence[Any], cursor: Any, last: bool
@@ -63,8 +80,10 @@ class PostgresItems(PostgresAdding):
         place = head.id, step.counts.name
         self.counted[place] = step.counts.created - step.counts.undone  # fewer than before, if erred ones are run again
         if not (self.connection.depth > 1 or self.connection.pooled):
+            if self._stream is None:
+                self._stream = Stream(self, self.connection.another())
             maker = Maker(head, step.counts.name)
-            lots = self._makers.setdefault(place, Lots(self, maker, step.counts.created))
+            lots = self._makers.setdefault(place, Lots(self, self._stream, maker, step.counts.created))
             lots.maker = maker
 
     def items_stored(self, run: int, step: str) -> bool:
@@ -97,45 +116,17 @@ class PostgresItems(PostgresAdding):
         jobs = self._item_jobs(maker.head, maker.step, produced, items)
         return Lot(maker, produced, items, cursor, jobs, self._adding_alike(jobs)[1])
 
-    def store_lot(self, lot: "Lot", meanwhile: Callable[[], None]) -> Lending:
-        """In one round trip; `Mistaken` if it has to be looked at. What has begun is for the caller to tell."""
-        lending, sure, stored = Lending(self.takers), False, False
-        try:
-            with self._translated, self.work(begin=False):
-                name, params, queue = self._adding_all_alike(lot.jobs, True, lot.params, lending)
-                with self._mistaken(), self.connection.wire.pipeline() as wire:
-                    wire.send("begin")
-                    added = wire.send(self.text(name, queue), {**params, "tell": self.channel})
-                    wire.send(self.text("lock_run"), {"id": lot.maker.head.id})
-                    counted = wire.send(self.text("count_made"), lot.counting())
-                    wire.send("commit")
-                    wire.send_off()
-                    meanwhile()
-                self.connection.ended = True
-            (row,), (count,) = added.dicts(), counted.dicts()
-            if row["begun"]:
-                lending.begin(row["number"], lot.jobs, row["ids"][: row["begun"]], row["lease"])
-            self.count_done((lot.maker.head.id, lot.maker.step), count["done"])
-            sure = stored = True
-        except Unstored:
-            sure = True
-            raise
-        finally:
-            if not stored:
-                lending.end(sure, stored)
-        return lending
-
     def store_slowly(self, lot: "Lot") -> int | None:
         """Step by step, as the first lot of a maker."""
         place = lot.maker.head.id, lot.maker.step
         return super().add_items(*place, lot.produced, lot.items, lot.cursor, False)
 
     @contextmanager
-    def _mistaken(self) -> Iterator[None]:
-        """A key is taken, or a statement found something that it did not expect."""
+    def mistaken(self) -> Iterator[None]:
+        """A key is taken, a statement found something that it did not expect, or was to be prepared behind such a one."""
         try:
             yield
-        except (psycopg.errors.UniqueViolation, psycopg.errors.DivisionByZero) as error:
+        except NOT_AS_EXPECTED as error:
             raise Mistaken from error
 
     def insert_and_look(
@@ -235,18 +226,87 @@ class Lot(Struct, frozen=True):
         }
 
 
-class Lots:
-    """Those of one maker that are on their way: a thread stores one, and one more may wait for it."""
+class Sent(Struct):
+    """A lot on its way, what was lent for it, and its answers."""
 
-    def __init__(self, store: PostgresItems, maker: Maker, created: int) -> None:
+    lot: Lot
+    lending: Lending
+    wire: Wire
+    added: Reply
+    counted: Reply
+    answered: bool = False
+    error: psycopg.Error | None = None
+
+
+class Stream:
+    """All lots of a process go over one connection, a transaction each. They are sent before those in front of them are answered."""
+
+    def __init__(self, store: PostgresItems, connection: Connection) -> None:
+        self.connection = connection
+        self._store = store
+        self._translated = Translating(connection)
+        self._unanswered: deque[Sent] = deque()
+
+    def send(self, lot: Lot) -> Sent:
+        store, lending = self._store, Lending(self._store.takers)
+        name, params, queue = store._adding_all_alike(lot.jobs, True, lot.params, lending)
+        try:
+            with self._translated, self.connection.lock:
+                with self.connection.wire.behind() as wire:
+                    added = wire.send(store.text(name, queue), {**params, "tell": store.channel})
+                    wire.send(store.text("lock_run"), {"id": lot.maker.head.id})
+                    counted = wire.send(store.text("count_made"), lot.counting())
+                sent = Sent(lot, lending, wire, added, counted)
+                self._unanswered.append(sent)
+        except BaseException:
+            lending.end(False)
+            raise
+        return sent
+
+    def answer(self, sent: Sent) -> Lending:
+        """What was lent for it, which is for the caller to tell; `Mistaken` if it has to be looked at."""
+        try:
+            with self._translated, self._store.mistaken():
+                self._wait_for(sent)
+                if sent.error is not None:
+                    raise sent.error
+            return self._stored(sent)
+        except BaseException as error:
+            sent.lending.end(isinstance(error, Mistaken), False)
+            raise
+
+    def _wait_for(self, sent: Sent) -> None:
+        with self.connection.lock:
+            while not sent.answered:
+                first = self._unanswered[0]
+                try:
+                    first.wire.finish()
+                except psycopg.Error as error:
+                    first.error = error
+                first.answered = True
+                self._unanswered.popleft()
+
+    def _stored(self, sent: Sent) -> Lending:
+        (row,), (count,) = sent.added.dicts(), sent.counted.dicts()
+        if row["begun"]:
+            sent.lending.begin(row["number"], sent.lot.jobs, row["ids"][: row["begun"]], row["lease"])
+        maker = sent.lot.maker
+        self._store.count_done((maker.head.id, maker.step), count["done"])
+        return sent.lending
+
+
+class Lots:
+    """Those of one maker that are on their way: a thread stores them, and one more may wait for it."""
+
+    def __init__(self, store: PostgresItems, stream: Stream, maker: Maker, created: int) -> None:
         self.maker = maker
         self.seen = -1  # how many tasks were done when the maker last asked
-        self._store = store
+        self._store, self._stream = store, stream
         self._created = created  # with those on their way
         self._changed = threading.Condition()
         self._next: Lot | None = None
         self._taken: Lot | None = None  # by the thread
-        self._begun: Lending | None = None  # of the lot before, still to be told
+        self._begun: deque[Lending] = deque()  # still to be told
         self._busy = False
         self._thread: threading.Thread | None = None
         self._over = False  # somebody else makes these items, or nobody wants them any more
@@ -265,8 +325,7 @@ class Lots:
         lot = self._store.prepared(self.maker, produced, items, cursor)
         self._created += len(items)
         if self._store.clock.movable:  # what is played by a clock is played in order
-            self._store_one(lot)
-            self._hand_out()
+            self._store_now(lot)
         else:
             self._hand_in(lot)
         if self._ended:
@@ -302,48 +361,61 @@ class Lots:
             raise self._error
         return answer
 
+    def _store_now(self, lot: Lot) -> None:
+        connection = self._store.connection
+        stream = Stream(self._store, connection)
+        with connection.lock:
+            try:
+                self._hear(stream, stream.send(lot))
+            except BaseException as error:
+                self._error = error
+        self._hand_out()
+
     def _store_all(self) -> None:
         """Until none came for a while."""
+        sent: deque[Sent] = deque()
         try:
-            while self._has_work():
+            while self._has_work(bool(sent)):
                 lot, self._taken = self._taken, None
-                if lot is None:
-                    self._hand_out()
-                else:
-                    self._store_one(lot)
+                if lot is not None:
+                    sent.append(self._stream.send(lot))
+                self._hand_out()
+                if len(sent) == AHEAD or (lot is None and sent):
+                    self._hear(self._stream, sent.popleft())
         except BaseException as error:
+            self._error = error
+            for each in sent:
+                with suppress(Exception):
+                    self._hear(self._stream, each)
             with self._changed:
-                self._error, self._busy, self._thread = error, False, None
+                self._busy, self._thread = False, None
                 self._changed.notify_all()
+            self._hand_out()
 
-    def _has_work(self) -> bool:
-        """A lot was taken, or the one before is still to be handed out."""
+    def _has_work(self, hears: bool) -> bool:
+        """A lot was taken, or the ones before are still to be heard of or to be handed out."""
         with self._changed:
-            if self._next is None and self._begun is None:
+            left = hears or bool(self._begun)
+            if self._next is None and not left:
                 self._busy = False
                 self._changed.notify_all()
                 self._changed.wait(LINGER)
-            self._taken, self._next = self._next, None
-            self._busy = (self._taken is not None or self._begun is not None) and not self._ended
+            if not self._ended:
+                self._taken, self._next = self._next, None
+            self._busy = self._taken is not None or left
             self._changed.notify_all()
             if not self._busy:
                 self._thread = None
             return self._busy
 
-    def _store_one(self, lot: Lot) -> None:
+    def _hear(self, stream: Stream, sent: Sent) -> None:
         try:
-            try:
-                begun = self._store.store_lot(lot, self._hand_out)
-            except Mistaken:
-                self._over = self._store.store_slowly(lot) is None
-                begun = None
-        except BaseException as error:
-            begun, self._error = None, error
-        self._hand_out()
-        self._begun = begun
+            self._begun.append(stream.answer(sent))
+        except Mistaken:
+            if not self._ended:
+                self._over = self._store.store_slowly(sent.lot) is None
 
     def _hand_out(self) -> None:
-        """What has begun of the lot before."""
-        begun, self._begun = self._begun, None
-        if begun is not None:
-            begun.end(True)
+        """What has begun."""
+        while self._begun:
+            self._begun.popleft().end(True)

@@ -163,7 +163,7 @@ class PostgresStore(PostgresItems):
         ended = Counter((item.call.run or 0, step_of(job_type)) for job_type, done in by_type.items() for item in done)
         try:
             with self._translated, self.work(begin=False):
-                with self._mistaken(), self.connection.wire.pipeline() as wire:
+                with self.mistaken(), self.connection.wire.pipeline() as wire:
                     wire.send("begin")
                     for job_type, done in by_type.items():
                         queue = done[0].call.queue

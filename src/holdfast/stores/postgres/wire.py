@@ -59,6 +59,7 @@ class Reply:
 
 
 Answer = psycopg.Cursor[Any] | Reply
+ENDED: Any = object()
 
 
 class Collected(NamedTuple):
@@ -82,9 +83,9 @@ class Wire:
         self._prepared: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
         self._count = 0
         self._collected: list[Collected] = []
-        self._unread: deque[Reply | None] = deque()  # None: to the preparing of a statement
-        self._error: psycopg.Error | None = None  # the first one of this pipeline
-        self._ends_later = self._is_ending = False  # what is sent last is answered when we come back for it
+        self._unread: deque[Reply | None] = deque()  # None: to the preparing of a statement; ENDED: behind a pipeline
+        self._error: psycopg.Error | None = None  # the first one of the pipeline that is being read
+        self._ends_later = False  # what is sent last is answered when we come back for it
         self._poll = select.poll()
         self._poll.register(self._pgconn.socket, READ)
 
@@ -113,9 +114,21 @@ class Wire:
         """The answer to the last statement of this pipeline is not waited for at its end, but in `finish`."""
         self._ends_later = True
 
+    @contextmanager
+    def behind(self) -> Iterator["Wire"]:
+        """What is collected inside goes out as one transaction, though others may not be answered yet; `finish` reads the first."""
+        try:
+            yield self
+        except BaseException:
+            self._collected = []
+            raise
+        with self._closed_by_trouble():
+            self._send_collected()
+            self._sync()
+
     def finish(self) -> None:
-        """What was left to be answered, if anything was."""
-        if not self._is_ending:
+        """What was left to be answered, if anything was; of several pipelines the first."""
+        if ENDED not in self._unread:
             return
         with self._closed_by_trouble():
             error = self._end()
@@ -163,7 +176,7 @@ class Wire:
     def abandon(self) -> None:
         """Forget what was collected, and the answers to what was sent off."""
         self._collected = []
-        if self._pgconn.pipeline_status:
+        while self._pgconn.pipeline_status:
             with self._closed_by_trouble():
                 self._end()
 
@@ -203,25 +216,31 @@ class Wire:
 
     def _begin_to_end(self) -> psycopg.Error | None:
         """All is sent, and all answers but the last are read."""
-        self._pgconn.pipeline_sync()
-        self._ends_later, self._is_ending = False, True
-        while len(self._unread) > 1 and self._error is None:
+        self._sync()
+        while len(self._unread) > 2 and self._error is None:
             self._read_one()
         return None if self._error is None else self._end()
 
     def _end(self) -> psycopg.Error | None:
-        """Give every reply its result; the first error."""
-        if not self._is_ending:
-            self._pgconn.pipeline_sync()
-        self._is_ending = self._ends_later = False
-        while self._unread:
+        """Give every reply of the first pipeline its result; the first error."""
+        if ENDED not in self._unread:
+            self._sync()
+        while self._unread[0] is not ENDED:
             self._read_one()
         while not self._check(self._next_result(), ExecStatus.PIPELINE_SYNC):
             pass  # what was refused when it was to be committed
-        self._pgconn.exit_pipeline_mode()
-        if self._error is not None:
+        self._unread.popleft()
+        if not self._unread:
+            self._pgconn.exit_pipeline_mode()
+        error, self._error = self._error, None
+        if error is not None:
             self.forget()  # what was to be prepared after it was not
-        return self._error
+        return error
+
+    def _sync(self) -> None:
+        self._pgconn.pipeline_sync()
+        self._unread.append(ENDED)
+        self._ends_later = False
 
     def _read_one(self) -> int:
         """How many replies it was for: the preparing of a statement has none."""
