@@ -412,8 +412,7 @@ class Lots:
         try:
             self._begun.append(stream.answer(sent))
         except Mistaken:
-            if not self._ended:
-                self._over = self._store.store_slowly(sent.lot) is None
+            self._over = self._store.store_slowly(sent.lot) is None
 
     def _hand_out(self) -> None:
         """What has begun."""
