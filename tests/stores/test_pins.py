@@ -10,6 +10,8 @@ import pytest
 from holdfast import App
 from holdfast.stores.contract import Turn, TurnAnswer, Want
 from holdfast.stores.postgres import floors
+from holdfast.stores.postgres.floors import Floors, Start
+from holdfast.stores.postgres.jobs import PostgresStore
 from tests.faults.fleet import make_app, until
 
 
@@ -106,3 +108,137 @@ def test_a_worker_that_rests_looks_back_within_a_second(
         until(pinned, what="the sweeper has noticed it")
         quick.enqueue(i=1).wait(60)
         assert quick.using(priority=1).enqueue(i=7).unwrap(60) == 7
+
+
+class Pinned:
+    """A line of twenty whose first five are taken, so that it has a floor. Looks at all of it take so long that only the first one is due."""
+
+    def __init__(self, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.time = [1000.0]
+        monkeypatch.setattr(floors, "monotonic", lambda: self.time[0])
+        monkeypatch.setattr(floors, "PART", 10**9)
+        self.app, self.quick, self.store = app, app.job_types["quick"], app.store
+        assert isinstance(self.store, PostgresStore)
+        self.floors = self.store.floors
+        self.jobs = [job.id for job in self.quick.enqueue_many([{"i": i} for i in range(20)])]
+        self.claimer = Claimer(app)
+        self.floors.pinned = True
+        assert self.claimer.ids(5) == self.jobs[:5]
+
+    def urgent(self, count: int = 1) -> list[int]:
+        return [job.id for job in self.quick.using(priority=1).enqueue_many([{"i": i} for i in range(count)])]
+
+    def looked_at(self, size: int) -> None:
+        """When the table had so many pages."""
+        for floor in self.floors._floors.values():
+            floor.sizes = (size,)
+
+    def look_back(self, room: int) -> list[int]:
+        self.time[0] += floors.LOOK_EVERY
+        return self.claimer.ids(room)
+
+
+@pytest.fixture
+def pinned(postgres_url: str, instance: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pinned]:
+    with make_app(postgres_url, instance) as app:
+        yield Pinned(app, monkeypatch)
+
+
+@pytest.mark.claim("W2")
+def test_what_is_new_is_looked_at_while_a_look_at_all_takes_too_long(pinned: Pinned) -> None:
+    urgent = pinned.urgent(12)
+    assert pinned.claimer.ids(1) == [pinned.jobs[5]], "a second is not over"
+    assert (
+        [pinned.look_back(5)] + [pinned.claimer.ids(5) for _ in range(3)]
+        == [
+            urgent[:5],
+            urgent[5:10],  # there may be more where there were so many
+            urgent[10:],
+            pinned.jobs[6:11],
+        ]
+    )
+
+
+@pytest.mark.claim("W2")
+def test_a_look_at_what_is_new_says_nothing_of_what_stands_behind(pinned: Pinned) -> None:
+    """So whoever looked is to look again at once, and not to rest."""
+    pinned.time[0] += floors.LOOK_EVERY
+    answer = pinned.claimer.claim(5)
+    assert (answer.claimed, answer.look_in) == ([], 0.0)
+    assert pinned.claimer.ids(5) == pinned.jobs[5:10]
+
+
+@pytest.mark.claim("W2")
+def test_what_was_stored_before_the_new_pages_waits_for_a_look_at_all(
+    pinned: Pinned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(floors, "FRINGE", 0)
+    pinned.looked_at(1)
+    urgent = pinned.urgent()
+    assert pinned.look_back(5) == []
+    for floor in pinned.floors._floors.values():
+        floor.all_at = 0.0
+    assert pinned.look_back(1) == urgent
+
+
+@pytest.mark.claim("W2")
+def test_what_is_committed_late_is_found_in_pages_that_were_looked_at_before(
+    pinned: Pinned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(floors, "FRINGE", 0)
+    pinned.looked_at(0)
+    with pinned.app.transaction():
+        late = pinned.quick.using(priority=1).enqueue(i=1)
+        pinned.quick.using(priority=200).enqueue_many([{"i": i} for i in range(2000)])
+        assert pinned.look_back(5) == []
+        pages = [floor.sizes[-1] for floor in pinned.floors._floors.values()]
+    assert pages > [1]
+    assert pinned.look_back(5) == [late.id]
+
+
+def test_a_look_at_what_is_new_does_not_walk_through_the_line(pinned: Pinned) -> None:
+    store: Any = pinned.store
+    start = Start((100.0, 0.0, 1), 1)
+    text = store.text("claim", "work", f"asked_types {start.asked}")
+    params = {"worker": 1, "pump": 0, "types": "{quick}", "queue": "work", "room": 5, "now": None, **start.params}
+    rows = store.connection.database.execute("explain " + text, params).fetchall()
+    plan = " ".join(line for (line,) in rows)
+    head = plan[: plan.index("CTE taken")]
+    assert "Tid Range Scan" in head
+    assert "Index" not in head.replace("Index Cond: (name", "").split("CTE fresh")[1].split("InitPlan")[0]
+
+
+@pytest.mark.claim("W2")
+def test_a_look_at_all_gets_a_part_of_the_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    time, line, found = [1000.0], ("work", "{quick}"), Floors()
+    monkeypatch.setattr(floors, "monotonic", lambda: time[0])
+    found.pinned = True
+    alls = 0
+    for _ in range(4000):
+        start = found.begin(line)
+        takes = 3.0 if start.place is None else 0.1
+        alls += start.place is None
+        time[0] += takes
+        found.learn(line, start, (100.0, 0.0, 1), False, 1, takes)
+    assert alls * 3.0 == pytest.approx((time[0] - 1000.0) / floors.PART, rel=0.2)
+
+
+@pytest.mark.claim("W2")
+def test_a_worker_does_not_rest_because_nothing_is_new(
+    postgres_url: str, instance: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(floors, "PART", 10**9)
+    monkeypatch.setattr(floors, "LOOK_EVERY", 3600.0)
+    monkeypatch.setattr(Floors, "suspects", lambda self, pin: False)
+    with make_app(postgres_url, instance) as app:
+        assert isinstance(app.store, PostgresStore)
+        known = app.store.floors
+        known.pinned = True
+        jobs = app.job_types["quick"].enqueue_many([{"i": i} for i in range(20_000)])
+        with app.worker(poll=3600.0, pumps=1):
+            until(lambda: known._floors, what="something was claimed")
+            for floor in known._floors.values():
+                floor.look_at = 0.0
+            assert app.find(state="initial"), "there is more in the line"
+            jobs[-1].wait(60)
+            assert all(floor.look_at for floor in known._floors.values())

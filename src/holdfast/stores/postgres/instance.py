@@ -248,12 +248,15 @@ class PostgresInstance(SqlStore):
     # Statements and transactions
 
     def text(self, name: str, queue: str = "", asked: str = "asked_types") -> str:
-        """The statement with its names filled in. `asked` names what a claim is for."""
+        """The statement with its names filled in. `asked` names what a claim is for, and where it looks."""
         key = name, queue, asked
         if key not in self._filled:
             table = self.table_named(queue) if queue else ""
             literals = {f"{name}_text": "'" + queryfile.quoted(f"{self.instance}__{name}") + "'" for name in NAMED}
-            text = STATEMENTS[name].replace("{asked}", " and ".join(STATEMENTS[part] for part in asked.split()))
+            parts = asked.split()
+            text = STATEMENTS[name].replace("{head}", STATEMENTS["head_of_new" if "before" in parts else "head"])
+            text = text.replace("{claimable}", STATEMENTS["claimable"])
+            text = text.replace("{asked}", " and ".join(STATEMENTS[part] for part in parts))
             self._filled[key] = queryfile.fill(text, self.instance, table, literals)
         return self._filled[key]
 

@@ -16,7 +16,7 @@ from holdfast.errors import Unavailable
 from holdfast.stores.breaking import sooner
 from holdfast.stores.claiming import Look
 from holdfast.stores.contract import Claimed, Done, NewJob, Report, Turn, TurnAnswer, Want
-from holdfast.stores.postgres.floors import Line, Place
+from holdfast.stores.postgres.floors import ALL, Line, Start
 from holdfast.stores.postgres.items import Mistaken, PostgresItems, Step
 from holdfast.stores.postgres.literals import literal, types_literal, words_literal
 from holdfast.stores.postgres.wire import Answer, Reply, Wire
@@ -438,7 +438,8 @@ class PostgresStore(PostgresItems):
         by_queue: dict[str, list[Done]] = {}
         for item in turn.done:
             by_queue.setdefault(item.call.queue, []).append(item)
-        common = {"worker": turn.worker, "pump": turn.pump, "types": types_literal(turn.types), "now": now}
+        common: dict[str, Any] = {"worker": turn.worker, "pump": turn.pump, "now": now}
+        common["types"] = types_literal(turn.types)
         asked = "asked_types"
         if turn.late:
             asked = "asked_or_late_types"
@@ -457,38 +458,35 @@ class PostgresStore(PostgresItems):
             if self.queue_row(queue).throttled:  # room is made that we do not fill
                 wire.send(self.text("tell"), {"channel": self.channel, "queue": queue})
         promoted = wire.send(self.text("promote"), {"now": now, "limit": PROMOTED}) if turn.promote else None
-        begun = self._begun(wants, common)
+        starts = [ALL for _ in wants]
+        if self.floors.pinned:
+            starts = [self.floors.begin((want.queue, common["types"])) for want in wants]
+        looks_back = self.floors.pinned and any(start.looks_back for start in starts)
+        size = wire.send(self.text("line_size")) if looks_back else None
         claims = [
             (
                 want,
                 wire.send(
-                    self.text("claim", want.queue, f"{asked} behind" if want.queue in begun else asked),
-                    {**common, "queue": want.queue, "room": want.room, **begun.get(want.queue, {})},
+                    self.text("claim", want.queue, f"{asked} {start.asked}"),
+                    {**common, "queue": want.queue, "room": want.room, **start.params},
                 ),
             )
-            for want in wants
+            for want, start in zip(wants, starts, strict=True)
         ]
         looks = [self._send_look(wire, turn, want) for want in _by_name(throttled)]
-        return Sent(common, settled, promoted, claims, looks, begun)
-
-    def _begun(self, wants: Sequence[Want], common: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """By queue: the place behind which the claim begins, where it does not look from the beginning."""
-        if not self.floors.pinned:
-            return {}
-        places = {want.queue: self.floors.begin((want.queue, common["types"])) for want in wants}
-        return {queue: dict(zip(PLACE, place, strict=True)) for queue, place in places.items() if place is not None}
+        return Sent(common, settled, promoted, claims, looks, starts, size, monotonic())
 
     def _learn_floors(self, sent: "Sent") -> float | None:
-        """Seconds until the next look from the beginning, if this was none."""
-        look_in = None
-        for want, reply in sent.claims:
+        """Seconds until there may be something where they did not look, if there were such."""
+        look_in, took = None, monotonic() - sent.at
+        size: int | None = None if sent.size is None else sent.size.dicts()[0]["pages"]
+        for (want, reply), start in zip(sent.claims, sent.starts, strict=True):
             line: Line = want.queue, sent.common["types"]
-            began: Place | None = tuple(sent.begun[want.queue].values()) if want.queue in sent.begun else None
             order = BY_TIME if self.queue_row(want.queue).claim_order == "schedule" else BY_PRIORITY
             places = [order(row) for row in reply.fetchall() if row[0] is not None]
-            self.floors.learn(line, began, max(places, default=None), len(places) == want.room)
-            if began is not None:
-                look_in = sooner(look_in, self.floors.look_in(line))
+            self.floors.learn(line, start, max(places, default=None), len(places) == want.room, size, took)
+            if start.place is not None:
+                look_in = sooner(look_in, 0.0 if start.looks_back else self.floors.look_in(line))
         return look_in
 
     def _send_look(self, wire: Wire, turn: Turn, want: Want) -> tuple[dict[str, Any], list[Reply]]:
@@ -535,7 +533,9 @@ class Sent(Struct, frozen=True):
     promoted: Reply | None
     claims: list[tuple[Want, Reply]]
     looks: list[tuple[dict[str, Any], list[Reply]]]
-    begun: dict[str, dict[str, Any]]  # by queue: behind which place its claim began
+    starts: list[Start]  # where each claim looks
+    size: Reply | None  # of the line, if one looks back
+    at: float
 
 
 class Ahead(Struct, frozen=True):
@@ -572,4 +572,3 @@ def claimed_of(cursor: Answer, queue: str, by_time: bool) -> tuple[list[Claimed]
 
 
 BY_PRIORITY, BY_TIME = itemgetter(10, 11, 0), itemgetter(11, 10, 0)
-PLACE = ("major", "minor", "last")  # as a claim is told it

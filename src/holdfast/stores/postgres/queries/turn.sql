@@ -52,21 +52,43 @@ job_type = any(:types::text[]);
 -- Goes into claim beside them: only what stands behind a place. Differs from SQLite, where nothing dead is in the way.
 (major, minor, id) > (:major::float8, :minor::float8, :last::bigint);
 
+-- name: before
+-- Goes into claim beside them, where it looks at what was stored lately: only what stands before a place.
+(major, minor, id) <= (:major::float8, :minor::float8, :last::bigint);
+
 -- name: unlocked
 -- Goes into claim, and into the look at a throttled queue, beside them: only what nobody else has locked, and what is found stays ours until the
 -- end of the transaction. Differs from SQLite, where who writes has locked everything.
 exists (select from {queue_table} j where j.id = line.id for no key update skip locked);
 
+-- name: claimable
+-- Goes into the head of a claim.
+queue = :queue and {asked} and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
+and (closes_time is null or closes_time > coalesce(:now::timestamptz, statement_timestamp()))
+and (select not paused and coalesce(set_limit, declared_limit) < 1 and throttler is null from {queue} where name = :queue)
+and exists (select from {worker} where id = :worker and gone is null);
+
+-- name: head
+-- Goes into claim: the first of the line.
+head as (select ctid from {ready} line where {claimable} order by major, minor, id for update skip locked limit :room);
+
+-- name: head_of_new
+-- Goes into claim in its place: the first of what was stored from a page of the table on, without a walk over what is dead in the line.
+-- Differs from SQLite, where nothing is.
+fresh as materialized (
+  select ctid as spot, queue, major, minor, id, job_type, closes_time, ready_time from {ready} where ctid >= :page::tid),
+head as (
+  select ctid from {ready} where ctid = any(array(select spot from fresh line where {claimable} order by major, minor, id limit :room))
+  for update skip locked);
+
+-- name: line_size
+-- In pages. What is stored after this was read is in the last ones, in those behind them, or where there was room before.
+select pg_relation_size({ready_text}::regclass) / current_setting('block_size')::bigint as pages;
+
 -- name: claim
 -- The first jobs in claim order that this worker can run enter running. Whoever deletes the ready row owns the job; the row is
 -- looked at again: a hint that was wrong is gone and starts nothing. A task that somebody holds is put apart; then a row without id tells of it.
-with head as (
-  select ctid from {ready} line
-  where queue = :queue and {asked} and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
-    and (closes_time is null or closes_time > coalesce(:now::timestamptz, statement_timestamp()))
-    and (select not paused and coalesce(set_limit, declared_limit) < 1 and throttler is null from {queue} where name = :queue)
-    and exists (select from {worker} where id = :worker and gone is null)
-  order by major, minor, id for update skip locked limit :room),
+with {head},
  taken as (delete from {ready} where ctid = any(array(select ctid from head)) returning id),
  blocked as materialized (
   select j.id, j.run, j.job_type from {hold} h join {queue_table} j on (h.workflow = '' or h.workflow = split_part(j.job_type, '.', 1))
