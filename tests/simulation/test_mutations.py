@@ -223,9 +223,9 @@ MUTATIONS_ON_POSTGRES = {
     "a success is settled whatever attempt it belongs to": on_postgres_statement(
         "settle", "(%(attempts)s::int[])[width_bucket(j.id, %(ids)s::bigint[])]", "j.attempt"
     ),
-    "a paused queue is claimed from": on_postgres_statement("claim", "select not paused and ", "select "),
+    "a paused queue is claimed from": on_postgres_statement("claimable", "select not paused and ", "select "),
     "a worker that was called lost goes on claiming": on_postgres_statement(
-        "claim", "and exists (select from {worker} where id = %(worker)s and gone is null)", ""
+        "claimable", "and exists (select from {worker} where id = %(worker)s and gone is null)", ""
     ),
     "a task begins before others that stand in line": on_postgres_statement(
         "add_begun", "job_type = any(%(types)s::text[])", "false"

@@ -221,24 +221,3 @@ def test_a_look_at_all_gets_a_part_of_the_time_only(monkeypatch: pytest.MonkeyPa
         time[0] += takes
         found.learn(line, start, (100.0, 0.0, 1), False, 1, takes)
     assert alls * 3.0 == pytest.approx((time[0] - 1000.0) / floors.PART, rel=0.2)
-
-
-@pytest.mark.claim("W2")
-def test_a_worker_does_not_rest_because_nothing_is_new(
-    postgres_url: str, instance: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(floors, "PART", 10**9)
-    monkeypatch.setattr(floors, "LOOK_EVERY", 3600.0)
-    monkeypatch.setattr(Floors, "suspects", lambda self, pin: False)
-    with make_app(postgres_url, instance) as app:
-        assert isinstance(app.store, PostgresStore)
-        known = app.store.floors
-        known.pinned = True
-        jobs = app.job_types["quick"].enqueue_many([{"i": i} for i in range(20_000)])
-        with app.worker(poll=3600.0, pumps=1):
-            until(lambda: known._floors, what="something was claimed")
-            for floor in known._floors.values():
-                floor.look_at = 0.0
-            assert app.find(state="initial"), "there is more in the line"
-            jobs[-1].wait(60)
-            assert all(floor.look_at for floor in known._floors.values())

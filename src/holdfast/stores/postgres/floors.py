@@ -119,7 +119,7 @@ class Floors:
                 floor.all_at = max(floor.all_at, now + seconds * (PART - 1))
             if start.looks_back and size is not None:
                 floor.sizes = (*floor.sizes, size)[-AGAIN:]
-            if last is None or start.page is not None:
+            if last is None:
                 return
             if start.place is None and filled:
                 floor.place = last  # perhaps before the floor, and there may be more of them
