@@ -1,5 +1,6 @@
 """A stranger's old snapshot keeps dead rows at the head of the line: claims begin behind them, and look back once a second."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,7 +9,7 @@ import psycopg
 import pytest
 
 from holdfast import App
-from holdfast.stores.contract import Turn, TurnAnswer, Want
+from holdfast.stores.contract import Done, Turn, TurnAnswer, Want
 from holdfast.stores.postgres import floors
 from holdfast.stores.postgres.floors import Floors, Start
 from holdfast.stores.postgres.jobs import PostgresStore
@@ -221,3 +222,50 @@ def test_a_look_at_all_gets_a_part_of_the_time_only(monkeypatch: pytest.MonkeyPa
         time[0] += takes
         found.learn(line, start, (100.0, 0.0, 1), False, 1, takes)
     assert alls * 3.0 == pytest.approx((time[0] - 1000.0) / floors.PART, rel=0.2)
+
+
+@pytest.mark.claim("W2")
+def test_processes_that_look_at_what_is_new_at_once_take_what_the_other_does_not(
+    pinned: Pinned, postgres_url: str, instance: str
+) -> None:
+    with make_app(postgres_url, instance) as app:
+        assert isinstance(app.store, PostgresStore)
+        other = Claimer(app)
+        app.store.floors.pinned = True
+        assert other.ids(1) == [pinned.jobs[5]]
+        urgent = pinned.urgent(12)
+        pinned.time[0] += floors.LOOK_EVERY
+        with pinned.store.work():
+            assert pinned.claimer.ids(5) == urgent[:5]
+            assert other.ids(5) == urgent[5:10]
+
+
+def test_a_look_at_what_is_new_locks_what_it_takes_only(pinned: Pinned, postgres_url: str) -> None:
+    """While foreign locks are avoided."""
+    store: Any = pinned.store
+    urgent = pinned.urgent(100)
+    store._careful_until = float("inf")
+    pinned.time[0] += floors.LOOK_EVERY
+    with psycopg.connect(postgres_url) as neighbour, store.work():
+        assert pinned.claimer.ids(5) == urgent[:5]
+        free = "select id from tests_work where id = any(%s) for update skip locked"
+        assert len(neighbour.execute(free, (urgent,)).fetchall()) == 95
+
+
+def test_what_a_turn_waits_for_is_not_held_against_its_look(
+    postgres_url: str, instance: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with make_app(postgres_url, instance) as app, psycopg.connect(postgres_url) as neighbour:
+        assert isinstance(app.store, PostgresStore)
+        quick, store, time = app.job_types["quick"], app.store, [1000.0]
+        monkeypatch.setattr(floors, "monotonic", lambda: time[0])
+        quick.enqueue_many([{"i": i} for i in range(20)])
+        claimer = Claimer(app)
+        store.floors.pinned = True
+        (call, _) = claimer.claim(2).claimed
+        time[0] += floors.LOOK_EVERY
+        neighbour.execute("select from tests_work where id = %s for update", (call.id,))
+        threading.Timer(1.0, neighbour.rollback).start()
+        store.exchange(Turn(claimer.id, wants=[Want("work", 2)], types=("quick",), done=[Done(call, 1.0, None)]))
+        (floor,) = store.floors._floors.values()
+        assert floor.all_at < time[0] + 5.0

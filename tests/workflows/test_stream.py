@@ -178,3 +178,73 @@ def test_all_makers_of_a_process_have_one_connection_and_close_it_with_the_store
     assert sessions(sql) == before + 1
     scene.own.close()
     until(lambda: sessions(sql) == before - 1, what="both connections are closed")
+
+
+def test_lots_that_were_not_as_expected_leave_nothing_prepared_behind(app: Make, sql: RawSql) -> None:
+    """The connection lives as long as the process."""
+    scene = Making(app)
+    scene.store.takers.clear()
+    for number in range(1, 31):
+        others_publish(sql, scene.run.id)
+        scene.put(number)
+        assert scene.store._makers[scene.run.id, "each"].finish()
+    prepared = scene.stream.connection.database.execute("select count(*) from pg_prepared_statements", prepare=False)
+    assert prepared.fetchall()[0][0] < 10
+
+
+def test_whoever_hears_of_a_lost_connection_leaves_the_next_one_alone(app: Make, sql: RawSql) -> None:
+    scene = Making(app)
+    other = scene.own.workflows["w"].submit("u")
+    scene.put(0, run=other.id)
+    connection = scene.stream.connection
+    with locked(sql, scene.run.id):
+        ours, old = scene.send(scene.run.id), connection.database
+        sql("select pg_terminate_backend(:pid)", pid=old.info.backend_pid)
+        until(lambda: connection._dead(old), what="it is lost")
+    with locked(sql, other.id):
+        theirs = scene.send(other.id)
+        with pytest.raises(Unavailable):
+            scene.stream.answer(ours)
+        assert connection.database is not old
+    scene.stream.answer(theirs).end(True)
+    assert other.refresh().steps["each"].created == 2
+
+
+def test_a_maker_that_was_overtaken_stays_so(app: Make, sql: RawSql, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although its second lot would fit behind what the other one has made in place of the first."""
+    scene, rival = Making(app), app(clock=Clock())
+    scene.store.takers.clear()
+    was, made = scene.store.store_slowly, []
+
+    def store_slowly(lot: Any) -> Any:
+        if not made:
+            made.append(rival.store.add_items(scene.run.id, "each", 1, ["rival"], None, False))
+        return was(lot)
+
+    monkeypatch.setattr(scene.store, "store_slowly", store_slowly)
+    with locked(sql, scene.run.id):
+        scene.put_two()
+        others_publish(sql, scene.run.id)
+    assert not scene.stored()
+    assert scene.counts() == (2, 2)
+
+
+def test_whoever_hears_of_an_error_looks_at_the_connection_while_nobody_else_uses_it(
+    app: Make, sql: RawSql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would read what another maker waits for."""
+    scene = Making(app)
+    connection: Any = scene.stream.connection
+    was, alone = connection.lost, []
+
+    def lost(error: Any) -> Any:
+        alone.append(connection.lock._is_owned())
+        return was(error)
+
+    monkeypatch.setattr(connection, "lost", lost)
+    with locked(sql, scene.run.id):
+        ours = scene.send(scene.run.id)
+        sql("select pg_cancel_backend(:pid)", pid=connection.database.info.backend_pid)
+        with pytest.raises(Unavailable):
+            scene.stream.answer(ours)
+    assert alone == [True]

@@ -88,6 +88,10 @@ class Connection:
         other.still_within, other.lock_within = self.still_within, self.lock_within
         return other
 
+    def has(self, wire: Wire) -> bool:
+        """Else another one is in its place."""
+        return wire is self._wire
+
     @property
     def database(self) -> psycopg.Connection[TupleRow]:
         """The live connection; connects if need be, as long as patience lasts."""

@@ -63,7 +63,7 @@ class Floor(Struct):
     sizes: tuple[int, ...] = ()  # of the table, at the last looks
 
     def next_page(self) -> int:
-        return max(0, self.sizes[0] - FRINGE)
+        return max(0, self.sizes[0] - FRINGE) if self.sizes else 0
 
 
 class Pin(Struct, frozen=True):

@@ -256,6 +256,9 @@ class PostgresInstance(SqlStore):
             parts = asked.split()
             text = STATEMENTS[name].replace("{head}", STATEMENTS["head_of_new" if "before" in parts else "head"])
             text = text.replace("{claimable}", STATEMENTS["claimable"])
+            if "{lockable}" in text:  # what is not taken is not to be locked
+                text = text.replace("{lockable}", STATEMENTS["unlocked"] if "unlocked" in parts else "true")
+                parts = [part for part in parts if part != "unlocked"]
             text = text.replace("{asked}", " and ".join(STATEMENTS[part] for part in parts))
             self._filled[key] = queryfile.fill(text, self.instance, table, literals)
         return self._filled[key]

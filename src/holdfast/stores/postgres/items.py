@@ -244,14 +244,13 @@ class Stream:
     def __init__(self, store: PostgresItems, connection: Connection) -> None:
         self.connection = connection
         self._store = store
-        self._translated = Translating(connection)
         self._unanswered: deque[Sent] = deque()
 
     def send(self, lot: Lot) -> Sent:
         store, lending = self._store, Lending(self._store.takers)
-        name, params, queue = store._adding_all_alike(lot.jobs, True, lot.params, lending)
         try:
-            with self._translated, self.connection.lock:
+            name, params, queue = store._adding_all_alike(lot.jobs, True, lot.params, lending)
+            with self.connection.lock, Translating(self.connection):
                 with self.connection.wire.behind() as wire:
                     added = wire.send(store.text(name, queue), {**params, "tell": store.channel})
                     wire.send(store.text("lock_run"), {"id": lot.maker.head.id})
@@ -266,25 +265,26 @@ class Stream:
     def answer(self, sent: Sent) -> Lending:
         """What was lent for it, which is for the caller to tell; `Mistaken` if it has to be looked at."""
         try:
-            with self._translated, self._store.mistaken():
+            with self.connection.lock:
                 self._wait_for(sent)
-                if sent.error is not None:
-                    raise sent.error
+                lost_with = self.connection if self.connection.has(sent.wire) else self.connection.another()
+                with Translating(lost_with), self._store.mistaken():
+                    if sent.error is not None:
+                        raise sent.error
             return self._stored(sent)
         except BaseException as error:
             sent.lending.end(isinstance(error, Mistaken), False)
             raise
 
     def _wait_for(self, sent: Sent) -> None:
-        with self.connection.lock:
-            while not sent.answered:
-                first = self._unanswered[0]
-                try:
-                    first.wire.finish()
-                except psycopg.Error as error:
-                    first.error = error
-                first.answered = True
-                self._unanswered.popleft()
+        while not sent.answered:
+            first = self._unanswered[0]
+            try:
+                first.wire.finish()
+            except psycopg.Error as error:
+                first.error = error
+            first.answered = True
+            self._unanswered.popleft()
 
     def _stored(self, sent: Sent) -> Lending:
         (row,), (count,) = sent.added.dicts(), sent.counted.dicts()
@@ -412,7 +412,7 @@ class Lots:
         try:
             self._begun.append(stream.answer(sent))
         except Mistaken:
-            self._over = self._store.store_slowly(sent.lot) is None
+            self._over = self._over or self._store.store_slowly(sent.lot) is None
 
     def _hand_out(self) -> None:
         """What has begun."""

@@ -473,13 +473,16 @@ class PostgresStore(PostgresItems):
             )
             for want, start in zip(wants, starts, strict=True)
         ]
+        looked = wire.send(self.text("looked")) if size is not None else None
         looks = [self._send_look(wire, turn, want) for want in _by_name(throttled)]
-        return Sent(common, settled, promoted, claims, looks, starts, size, monotonic())
+        return Sent(common, settled, promoted, claims, looks, starts, size, looked)
 
     def _learn_floors(self, sent: "Sent") -> float | None:
         """Seconds until there may be something where they did not look, if there were such."""
-        look_in, took = None, monotonic() - sent.at
-        size: int | None = None if sent.size is None else sent.size.dicts()[0]["pages"]
+        look_in, size, took = None, None, 0.0
+        if sent.size is not None and sent.looked is not None:
+            (began,), (ended,) = sent.size.dicts(), sent.looked.dicts()
+            size, took = began["pages"], (ended["at"] - began["at"]).total_seconds()
         for (want, reply), start in zip(sent.claims, sent.starts, strict=True):
             line: Line = want.queue, sent.common["types"]
             order = BY_TIME if self.queue_row(want.queue).claim_order == "schedule" else BY_PRIORITY
@@ -534,8 +537,8 @@ class Sent(Struct, frozen=True):
     claims: list[tuple[Want, Reply]]
     looks: list[tuple[dict[str, Any], list[Reply]]]
     starts: list[Start]  # where each claim looks
-    size: Reply | None  # of the line, if one looks back
-    at: float
+    size: Reply | None  # of the line, before they looked, if one looks back
+    looked: Reply | None  # when they had
 
 
 class Ahead(Struct, frozen=True):

@@ -60,6 +60,17 @@ class Reply:
 
 Answer = psycopg.Cursor[Any] | Reply
 ENDED: Any = object()
+OUTDATED = (
+    psycopg.errors.FeatureNotSupported,
+    psycopg.errors.InvalidSqlStatementName,
+)  # was prepared for other columns, or is not
+
+
+class Preparing(NamedTuple):
+    """A statement that is on its way to be prepared."""
+
+    name: bytes
+    prepares: tuple[bytes, tuple[int, ...]]
 
 
 class Collected(NamedTuple):
@@ -83,7 +94,7 @@ class Wire:
         self._prepared: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
         self._count = 0
         self._collected: list[Collected] = []
-        self._unread: deque[Reply | None] = deque()  # None: to the preparing of a statement; ENDED: behind a pipeline
+        self._unread: deque[Reply | Preparing] = deque()  # ENDED: behind a pipeline
         self._error: psycopg.Error | None = None  # the first one of the pipeline that is being read
         self._ends_later = False  # what is sent last is answered when we come back for it
         self._poll = select.poll()
@@ -155,7 +166,7 @@ class Wire:
             self._database.close()  # nobody knows what would come next on it
             raise
         if error is not None:
-            self.forget()  # perhaps it is not prepared any more
+            self._forget_outdated(error)
             raise error
         return each.reply
 
@@ -234,8 +245,13 @@ class Wire:
             self._pgconn.exit_pipeline_mode()
         error, self._error = self._error, None
         if error is not None:
-            self.forget()  # what was to be prepared after it was not
+            self._forget_outdated(error)
         return error
+
+    def _forget_outdated(self, error: psycopg.Error) -> None:
+        """What is prepared stays so after other errors."""
+        if isinstance(error, OUTDATED):
+            self.forget()
 
     def _sync(self) -> None:
         self._pgconn.pipeline_sync()
@@ -245,9 +261,14 @@ class Wire:
     def _read_one(self) -> int:
         """How many replies it was for: the preparing of a statement has none."""
         reply, result = self._unread.popleft(), self._next_result()
-        if self._check(result, *FINE) and reply is not None:
+        fine = self._check(result, *FINE)
+        if isinstance(reply, Preparing):
+            if not fine and self._prepared.get(reply.prepares) == reply.name:
+                del self._prepared[reply.prepares]
+            return 0
+        if fine:
             reply.result = result
-        return reply is not None
+        return 1
 
     def _read_commit(self) -> None:
         """A statement that is a transaction by itself is answered before it is committed, and only then comes what can go wrong."""
@@ -267,7 +288,7 @@ class Wire:
         self._count += 1
         name = self._prepared[statement.text, statement.types] = f"holdfast_{self._count}".encode()
         self._pgconn.send_prepare(name, statement.text, statement.types)
-        self._unread.append(None)
+        self._unread.append(Preparing(name, (statement.text, statement.types)))
         return name
 
     def _next_result(self) -> PGresult:

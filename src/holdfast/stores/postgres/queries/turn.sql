@@ -78,12 +78,17 @@ head as (select ctid from {ready} line where {claimable} order by major, minor, 
 fresh as materialized (
   select ctid as spot, queue, major, minor, id, job_type, closes_time, ready_time from {ready} where ctid >= :page::tid),
 head as (
-  select ctid from {ready} where ctid = any(array(select spot from fresh line where {claimable} order by major, minor, id limit :room))
-  for update skip locked);
+  select r.ctid from (select spot, major, minor, id from fresh line where {claimable} order by major, minor, id offset 0) line
+    join {ready} r on r.ctid = line.spot
+  where {lockable} order by line.major, line.minor, line.id for update of r skip locked limit :room);
 
 -- name: line_size
 -- In pages. What is stored after this was read is in the last ones, in those behind them, or where there was room before.
-select pg_relation_size({ready_text}::regclass) / current_setting('block_size')::bigint as pages;
+select pg_relation_size({ready_text}::regclass) / current_setting('block_size')::bigint as pages, clock_timestamp() as at;
+
+-- name: looked
+-- When a look at all of the line was over.
+select clock_timestamp() as at;
 
 -- name: claim
 -- The first jobs in claim order that this worker can run enter running. Whoever deletes the ready row owns the job; the row is
