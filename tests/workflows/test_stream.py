@@ -244,7 +244,10 @@ def test_whoever_hears_of_an_error_looks_at_the_connection_while_nobody_else_use
     monkeypatch.setattr(connection, "lost", lost)
     with locked(sql, scene.run.id):
         ours = scene.send(scene.run.id)
-        sql("select pg_cancel_backend(:pid)", pid=connection.database.info.backend_pid)
+        pid = connection.database.info.backend_pid
+        waits = "select count(*) from pg_stat_activity where pid = :pid and wait_event_type = 'Lock'"
+        until(lambda: sql.value(waits, pid=pid), what="it waits for the run")
+        sql("select pg_cancel_backend(:pid)", pid=pid)
         with pytest.raises(Unavailable):
             scene.stream.answer(ours)
     assert alone == [True]
