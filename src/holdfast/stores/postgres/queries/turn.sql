@@ -87,7 +87,7 @@ head as (
 select pg_relation_size({ready_text}::regclass) / current_setting('block_size')::bigint as pages, clock_timestamp() as at;
 
 -- name: looked
--- When a look at all of the line was over.
+-- When the claims of a turn that look back had looked.
 select clock_timestamp() as at;
 
 -- name: claim
