@@ -320,3 +320,11 @@ def test_a_connection_that_is_lost_meanwhile_answers_none_of_them(keeping: Conne
         with pytest.raises(psycopg.OperationalError):
             wire.finish()
     assert keeping.wire is not wire
+
+
+def test_what_was_to_be_prepared_behind_something_refused_is_prepared_the_next_time(keeping: Connection) -> None:
+    wire = keeping.wire
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        send_all(wire, "select 1 / (select 0)", "insert into kept values (1)")
+    send_all(wire, "insert into kept values (1)")
+    assert kept(keeping) == [1]

@@ -100,6 +100,7 @@ def test_both_are_looked_at_if_the_first_was_not_as_expected(app: Make, sql: Raw
     assert scene.stored()
     assert (scene.counts(), ways) == ((3, 3), ["lot", "lot", "mistaken", "mistaken"])
     assert [call.payload.rpartition(":")[2] for call in scene.lender.taken] == ["0}", "1}", "1}"]
+    assert scene.lender.unknown == [], "it is known that nothing had begun"
 
 
 def test_neither_is_made_if_nobody_waits_for_them_any_more(app: Make, sql: RawSql, ways: Ways) -> None:
