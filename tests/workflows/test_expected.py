@@ -10,16 +10,17 @@ import pytest
 
 from holdfast import App
 from holdfast.clock import Clock
-from holdfast.compose import Workflow
 from holdfast.errors import Conflict
 from holdfast.stores.contract import Claimed, Done, Want
 from holdfast.stores.postgres.jobs import Mistaken, PostgresStore
 from holdfast.stores.postgres.wire import Wire
+from holdfast.workflows.task import Task
 from tests.by_hand import WorkerByHand
 from tests.raw_sql import RawSql
 from tests.workflows.ways import Ways, noted
 
 Make = Callable[..., App]
+AddStep = Callable[..., None]
 
 
 class Chain:
@@ -101,54 +102,67 @@ def test_what_was_done_meanwhile_counts(
     assert ways == (["looked", "ahead", "mistaken", "looked"] if on_postgres else [])
 
 
-def diamond(workflow: Workflow) -> None:
-    for name, after in (
-        ("one", []),
-        ("left", ["one"]),
-        ("right", ["one"]),
-        ("join", ["left", "right"]),
-        ("last", ["join"]),
-    ):
-        workflow.step(name=name, after=after)(lambda task: None)
+def diamond(step: AddStep) -> list[str]:
+    step("one")
+    step("left", after=["one"])
+    step("right", after=["one"])
+    step("join", after=["left", "right"])
+    step("last", after=["join"])
+    return ["one", "left", "right", "join", "last"]
 
 
-def phases(workflow: Workflow) -> None:
-    for name, after, phase in (("one", [], 0), ("two", ["one"], 0), ("third", [], 1), ("fourth", ["third"], 1)):
-        workflow.step(name=name, after=after, phase=phase)(lambda task: None)
+def phases(step: AddStep) -> list[str]:
+    step("one")
+    step("two", after=["one"])
+    step("third", phase=1)
+    step("fourth", after=["third"], phase=1)
+    return ["one", "two", "third", "fourth"]
 
 
-def shards(workflow: Workflow) -> None:
-    for name, after, count in (("one", [], 1), ("two", ["one"], 1), ("many", ["two"], 30), ("last", ["many"], 1)):
-        workflow.step(name=name, after=after, shards=count, max_undone=10)(lambda task: None)
+def shards(step: AddStep) -> list[str]:
+    step("one")
+    step("two", after=["one"])
+    step("many", after=["two"], shards=30, max_undone=10)
+    step("last", after=["many"])
+    return ["one", "two", *(f"many.shard-{number}" for number in range(30)), "last"]
 
 
-def items(workflow: Workflow) -> None:
+def items(step: AddStep) -> list[str]:
     def numbers(task: Any, cursor: int | None) -> Iterator[tuple[int, int]]:
         for number in range(0 if cursor is None else cursor + 1, 30):
             yield number, number
 
-    for name, after in (("one", []), ("two", ["one"])):
-        workflow.step(name=name, after=after)(lambda task: None)
-    workflow.step(name="each", after=["two"], items=numbers, max_undone=10)(lambda task: None)
-    workflow.step(name="last", after=["each"])(lambda task: None)
+    step("one")
+    step("two", after=["one"])
+    step("each", after=["two"], items=numbers, max_undone=10)
+    step("last", after=["each"])
+    return ["one", "two", *(f"each.item-{number}" for number in range(30)), "last"]
 
 
-def effects(workflow: Workflow) -> None:
-    workflow.step(name="one")(lambda task: None)
-    workflow.step(name="two", after=["one"])(lambda task: task.publish(n=1))
-    workflow.step(name="three", after=["two"])(lambda task: task.repartition("four", shards=5))
-    workflow.step(name="four", after=["three"])(lambda task: None)
-    workflow.step(name="five", after=["four"])(lambda task: None)
+def effects(step: AddStep) -> list[str]:
+    step("one")
+    step("two", lambda task: task.publish(n=1), after=["one"])
+    step("three", lambda task: task.repartition("four", shards=5), after=["two"])
+    step("four", after=["three"])
+    step("five", after=["four"])
+    return ["one", "two", "three", *(f"four.shard-{number}" for number in range(5)), "five"]
 
 
 @pytest.mark.parametrize("shape", [diamond, phases, shards, items, effects])
-def test_nothing_is_expected_that_does_not_come(app: Make, ways: Ways, shape: Callable[[Workflow], None]) -> None:
-    own = app(clock=Clock())
+def test_each_task_of_every_shape_runs_once(app: Make, shape: Callable[[AddStep], list[str]]) -> None:
+    own, ran = app(clock=Clock()), list[str]()
     workflow = own.workflow("w")
-    shape(workflow)
+
+    def step(name: str, effect: Callable[[Task], None] = lambda task: None, **options: Any) -> None:
+        @workflow.step(name=name, **options)
+        def run(task: Task) -> None:
+            effect(task)
+            ran.append(task.name)
+
+    expected = shape(step)
     with own.worker():
         assert workflow.submit("t").wait(60).state == "SUCCESS"
-    assert "mistaken" not in ways
+    assert sorted(ran) == sorted(expected)
 
 
 @pytest.mark.claim("F13")
