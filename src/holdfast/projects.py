@@ -34,7 +34,7 @@ from holdfast.builds.build import (
 )
 from holdfast.builds.forges import Ended, Ignored, Ping, Wanted
 from holdfast.builds.order import BuildOrder
-from holdfast.builds.project import BuildSettings, Project, Secret, decide
+from holdfast.builds.project import BuildSettings, Decided, Project, Secret, decide
 from holdfast.builds.result import BuildResult, StepChange
 from holdfast.builds.statuses import message
 from holdfast.builds.webhooks import Delivery
@@ -43,7 +43,7 @@ from holdfast.errors import NotFound
 from holdfast.jobs.names import check_actor
 from holdfast.jobs.outcome import Retry
 from holdfast.jobs.retry import Exponential
-from holdfast.stores.contract import BuildFilter, EndedBuild, NewBuild, Received, Store
+from holdfast.stores.contract import BuildFilter, EndedBuild, NewBuild, NewDelivery, Received, Store
 from holdfast.worker import builder
 from holdfast.worker.building.folder import hold, owner_of, remove, remove_leftovers
 from holdfast.worker.building.performance import Place
@@ -55,7 +55,6 @@ from holdfast.workflows.states import STEP_STATES, StepState
 
 logger = logging.getLogger("holdfast.builds")
 PURGE_EVERY = 60.0  # seconds
-REMEMBERED = 30 * 86400.0  # seconds for which a delivery is not taken twice
 LEFTOVER = 3600.0  # seconds after which what a killed builder left beside its folder is removed
 TOGETHER = 1000  # folders asked about at once
 LATEST = 20  # builds of a branch among which the last one that says something is looked for
@@ -131,40 +130,43 @@ class Projects:
     # Receiving
 
     def receive(self, project: Project, delivery: Delivery) -> Received | Ended | Ignored | Ping:
-        """Do what a forge asks for; `Conflict` if it has asked with the same delivery before."""
-        asks, actor = delivery.asks, f"{delivery.forge} hook"
+        """Do what a forge asks for; `Conflict` if it has asked with the same delivery before.
+
+        A delivery that changes nothing is not stored: it may come again.
+        """
+        asks, counted = delivery.asks, _counted(project, delivery)
         if isinstance(asks, Wanted):
             decided = decide(project, asks)
-            if not isinstance(decided, Ignored):
-                known_by = delivery.forge, delivery.id
-                return self.ask(project, asks, *known_by, rebuild=decided.rebuild, body=delivery.body, actor=actor)
+            if isinstance(decided, Decided):
+                return self._receive_build(project, decided, counted)
             asks = decided
-        if isinstance(asks, Ended):
-            self._end_builds(project, asks, delivery)
+        if isinstance(asks, Ended) and not asks.merged:
+            why = "pull request closed" if asks.pull_request is not None else "branch deleted"
+            self.app.store.end_builds(project.name, asks.branch, asks.pull_request, why, counted)
+        elif isinstance(asks, Ended) or counted.labels is not None:
+            self.app.store.take_delivery(counted)
         return asks
 
-    def _end_builds(self, project: Project, ended: Ended, delivery: Delivery) -> None:
-        if ended.merged:
-            self.app.store.remember_delivery(project.name, delivery.forge, delivery.id)
-        else:
-            why = "pull request closed" if ended.pull_request is not None else "branch deleted"
-            which = (project.name, ended.branch, ended.pull_request)
-            known_by = {delivery.id, delivery.body or delivery.id}
-            self.app.store.end_builds(*which, why, [(delivery.forge, each) for each in sorted(known_by)])
+    def _receive_build(self, project: Project, decided: Decided, delivery: NewDelivery) -> Received | Ignored:
+        wanted = decided.wanted
+        new = self._new_build(project, wanted, delivery.forge, f"{delivery.forge} hook")
+        new = structs.replace(new, delivery=delivery, rebuild=decided.rebuild)
+        if delivery.labels is None or wanted.labels is None:
+            return self._received(self.app.store.receive_build(new))
+        received = self.app.store.receive_labelled_build(new, project.rebuild_label)
+        if received is None:
+            return Ignored(
+                f"the label `{project.rebuild_label}` is not new: it approves the commit that pull request "
+                f"{wanted.pull_request} has when it is added"
+            )
+        return self._received(received)
 
-    def ask(
-        self,
-        project: Project,
-        wanted: Wanted,
-        forge: str = "generic",
-        delivery: str | None = None,
-        *,
-        rebuild: bool = False,
-        body: str | None = None,
-        actor: str = "app",
-    ) -> Received:
+    def ask(self, project: Project, wanted: Wanted, forge: str = "generic", *, actor: str = "app") -> Received:
         """A build of a commit (B1, B4)."""
-        new = NewBuild(
+        return self._received(self.app.store.receive_build(self._new_build(project, wanted, forge, actor)))
+
+    def _new_build(self, project: Project, wanted: Wanted, forge: str, actor: str) -> NewBuild:
+        return NewBuild(
             project=project.name,
             commit=wanted.commit,
             ref=wanted.ref,
@@ -175,15 +177,14 @@ class Projects:
             trusted=not wanted.stranger,
             title=wanted.title,
             author=wanted.author,
-            delivery=delivery,
-            body=body,
-            rebuild=rebuild,
             supersedes=project.supersede,
             timeout=project.timeout,
             tells=project.status is not None,
             actor=check_actor(actor),
         )
-        received = self._left(self.app.store.receive_build(new))
+
+    def _received(self, received: Received) -> Received:
+        received = self._left(received)
         if received.how != "reported":
             return received
         return structs.replace(received, build=self.look(received.build.id))  # whether it is cached, only we know
@@ -373,7 +374,7 @@ class Projects:
         if everything or now >= self._next_purge:
             self._next_purge = now + PURGE_EVERY
             self.purge(store)
-            store.forget_deliveries(REMEMBERED)
+            store.forget_deliveries()
             if self.settings.keep is not None:
                 self._forget(store, self.settings.keep)
 
@@ -426,6 +427,12 @@ class Projects:
             remove(self.path(job))
             store.drop_build(build, job)
             self._drop_from_memory(build)
+
+
+def _counted(project: Project, delivery: Delivery) -> NewDelivery:
+    return NewDelivery(
+        project=project.name, forge=delivery.forge, id=delivery.id, body=delivery.body, labels=delivery.labels
+    )
 
 
 def secret_in(secret: Secret, root: Path, environment: Mapping[str, str]) -> str | None:

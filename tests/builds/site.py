@@ -18,6 +18,7 @@ import pytest
 
 from holdfast import App
 from holdfast.builds.sending import Facts, delivery
+from holdfast.clock import Clock
 from holdfast.web import secret
 from tests.builds.making import Repository
 from tests.builds.yard import GATED, SECRET, until
@@ -37,6 +38,7 @@ cache = 3
 [projects.demo]
 repository = "file://{repository}"
 github = {{ secret_env = "HOOK_SECRET" }}
+generic = {{ secret_env = "HOOK_SECRET" }}
 sandbox = "none"
 """
 
@@ -122,7 +124,8 @@ class Installation:
 
     def push(self, commit: str, event: str = "push", **facts: Any) -> dict[str, Any]:
         """What the server answers to a signed delivery."""
-        headers, body = delivery("github", event, Facts(commit=commit, **facts), SECRET, f"{event} {commit} {facts}")
+        about, identity = Facts(commit=commit, **facts), f"{event} {commit} {facts}"
+        headers, body = delivery("github", event, about, SECRET, identity, Clock().now())
         request = urllib.request.Request(f"{self.address}/hooks/github/demo", data=body, headers=headers, method="POST")
         with urllib.request.urlopen(request, timeout=30) as answer:
             found: dict[str, Any] = json.loads(answer.read())

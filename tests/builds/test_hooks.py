@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import hmac
 import json
+import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import product
 from typing import Any
@@ -15,9 +16,11 @@ import pytest
 from litestar.testing import TestClient
 
 from holdfast import App
+from holdfast.builds import sending
 from holdfast.builds.project import BuildSettings, Project, Secret
-from holdfast.builds.sending import EVENTS, SIGNED, Facts, delivery
-from holdfast.builds.webhooks import FORGES, LONGEST_BODY, TELLS_TIMES
+from holdfast.builds.sending import EVENTS, SIGNED, Facts
+from holdfast.builds.webhooks import FORGES, LONGEST_BODY
+from holdfast.clock import MovableClock
 from holdfast.web import hooks
 from holdfast.web.app import create
 from tests.builds.making import Repository
@@ -31,6 +34,7 @@ Client = TestClient[Any]
 HOOKS = {name: Secret("HOOK_SECRET") for name in FORGES}
 UNSET = {"gitea": Secret("NOT_SET"), "github": Secret(file="empty")}
 ENDS = ("delete", "closed", "merged")
+NOW = MovableClock().now()  # until a test moves its clock
 
 
 @pytest.fixture
@@ -45,10 +49,18 @@ def client(here: Yard) -> Iterator[Client]:
         yield opened
 
 
+def delivery(forge: str, event: str, facts: Facts, secret: str, identity: str) -> tuple[dict[str, str], bytes]:
+    return sending.delivery(forge, event, facts, secret, identity, NOW)
+
+
 def send(client: Client, event: str = "push", forge: str = "github", secret: str = SECRET, **facts: Any) -> Any:
-    identity = facts.pop("identity", f"delivery of {event} {facts}")
+    identity = facts.pop("identity", hashlib.sha256(f"{event} {facts}".encode()).hexdigest())
     headers, body = delivery(forge, event, Facts(**{"commit": COMMIT, **facts}), secret, identity)
     return client.post(f"/hooks/{forge}/demo", content=body, headers=headers)
+
+
+def signature_of(forge: str, body: bytes) -> dict[str, str]:
+    return SIGNED[forge](SECRET, body, "d", NOW)
 
 
 def signed(body: bytes, secret: str = SECRET) -> dict[str, str]:
@@ -160,7 +172,7 @@ class TestWhoIsLetIn:
     @classmethod
     def here(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
         root = tmp_path_factory.mktemp("hooks")
-        with App("sqlite://:memory:") as app:
+        with App("sqlite://:memory:", clock=MovableClock()) as app:
             made = Yard(app, root, Repository(root / "repository"), hooks=HOOKS)
             bare = Project(name="bare", repository="https://x/y", hooks=UNSET)
             made.projects.settings = BuildSettings(projects={"demo": made.demo, "bare": bare})
@@ -182,7 +194,7 @@ class TestWhoIsLetIn:
     @pytest.mark.parametrize("forge", FORGES)
     def test_not_without_a_signature(self, client: Client, here: Yard, forge: str) -> None:
         headers, body = delivery(forge, "push", Facts(commit=COMMIT), SECRET, "d")
-        bare = {name: value for name, value in headers.items() if name not in SIGNED[forge](SECRET, body)}
+        bare = {name: value for name, value in headers.items() if name not in signature_of(forge, body)}
         assert len(bare) < len(headers)
         self.refused(here, client.post(f"/hooks/{forge}/demo", content=body, headers=bare))
 
@@ -199,7 +211,7 @@ class TestWhoIsLetIn:
 
     def test_not_with_a_body_that_gitlab_did_not_sign(self, client: Client, here: Yard) -> None:
         headers, body = delivery("gitlab", "ping", Facts(commit=COMMIT), SECRET, "d")
-        at = str(int(here.app.clock.now().timestamp()))
+        at = str(int(NOW.timestamp()))
         digest = hmac.new(SECRET.encode(), f"d.{at}.".encode() + body, hashlib.sha256).digest()
         headers |= {"webhook-id": "d", "webhook-timestamp": at}
         headers |= {"webhook-signature": f"v1,{base64.b64encode(digest).decode()}"}
@@ -211,9 +223,9 @@ class TestWhoIsLetIn:
     def test_not_with_sha1(self, client: Client, here: Yard, forge: str) -> None:
         headers, body = delivery(forge, "push", Facts(commit=COMMIT), SECRET, "d")
         made = hmac.new(SECRET.encode(), body, hashlib.sha1)
-        bare = {name: value for name, value in headers.items() if name not in SIGNED[forge](SECRET, body)}
+        bare = {name: value for name, value in headers.items() if name not in signature_of(forge, body)}
         written = (made.hexdigest(), f"sha1={made.hexdigest()}", f"sha256={made.hexdigest()}")
-        names = {*SIGNED[forge](SECRET, body), "X-Hub-Signature", "X-Hub-Signature-256", "X-Signature"}
+        names = {*signature_of(forge, body), "X-Hub-Signature", "X-Hub-Signature-256", "X-Signature"}
         for name, given in product(sorted(names), written):
             self.refused(here, client.post(f"/hooks/{forge}/demo", content=body, headers={**bare, name: given}))
 
@@ -359,41 +371,15 @@ class TestWhatIsTaken:
         again = come(event, "d-2")
         assert (again.status_code, again.json()["code"]) == (409, "conflict")
         assert self.left(sql) == before
-        assert come(event, "d-4").status_code == first.status_code
+        come("merged", "d-4")  # it says that there is no label: on Gitea one must be gone before it is new again
+        before = self.left(sql)
+        assert come(event, "d-5").status_code == first.status_code
         assert self.left(sql) != before
 
     def left(self, sql: RawSql) -> list[str]:
         """What deliveries leave behind."""
         looks = [f"select * from {{{table}}}" for table in ("delivery", "audit", "job", "abort")]
         return [str(row) for look in (*looks, "select id, job, lines, title from {build}") for row in sql(look)]
-
-    @pytest.mark.parametrize("forge", TELLS_TIMES)
-    @pytest.mark.parametrize("event", ["closed", "delete", "label"])
-    def test_what_ends_or_repeats_a_build_counts_once_under_whatever_id(
-        self, client: Client, here: Yard, event: str, forge: str
-    ) -> None:
-        """The signature covers the body; who has seen it can send it with another id, and another event."""
-        facts = Facts(commit=COMMIT, branch="topic", number=7)
-
-        def come(event: str, identity: str, **changed: str) -> Any:
-            headers, body = delivery(forge, event, facts, SECRET, identity)
-            sent = {name.lower(): value for name, value in {**headers, **changed}.items()}
-            return client.post(f"/hooks/{forge}/demo", content=body, headers=sent)
-
-        asks = "push" if event == "delete" else "pull_request"
-        build = come(asks, "d-1").json()["id"]
-        assert come(event, "d-2").status_code in (200, 202)
-        if event == "label":
-            here.projects.abort(build)
-        else:
-            assert come(asks, "d-3").json()["how"] == "again"  # it is open again
-        before = here.projects.look(build)
-        for identity in ("d-4", ""):
-            again = come(event, "d-2", **{f"x-{forge}-delivery": identity})
-            assert (again.status_code, again.json()["code"]) == (409, "conflict")
-        assert here.projects.look(build) == before
-        assert here.app.get(before.job_id).final is (event == "label")
-        assert come(event, "d-5").status_code in (200, 202)  # said once more by the forge: with another time in it
 
     @pytest.mark.parametrize("said", [{"closed": True, "pull_request": 2**70}, {"closed": True, "branch": "a\0b"}])
     def test_what_no_database_takes_is_refused_too(self, client: Client, here: Yard, said: dict[str, Any]) -> None:
@@ -416,6 +402,289 @@ class TestWhatIsTaken:
         build = here.projects.look(answer.json()["id"])
         assert build.outcome == "success", here.log(build)
         assert not list(here.root.rglob("owned"))
+
+
+@pytest.mark.claim("B1")
+class TestBodiesThatComeAgain:
+    """The id of a delivery is not signed by most forges: the body counts once."""
+
+    def unsigned(self, forge: str, event: str, body: bytes, identity: str) -> dict[str, str]:
+        """The headers of a delivery whose id is not signed."""
+        names = {"Push Hook": "X-Gitlab-Event"}
+        headers = {names.get(event, f"X-{forge}-Event"): event, "X-Gitlab-Token": SECRET}
+        if forge == "generic":
+            headers["X-Holdfast-Event"] = event
+        ids = {"gitlab": "Idempotency-Key", "generic": "X-Holdfast-Delivery"}
+        headers[ids.get(forge, f"X-{forge}-Delivery")] = identity
+        digest = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
+        return headers | {"X-Hub-Signature-256": f"sha256={digest}", "X-Gitea-Signature": digest}
+
+    def come(self, client: Client, forge: str, said: dict[str, Any], identity: str, event: str = "push") -> Any:
+        body = json.dumps(said).encode()
+        name = "Push Hook" if forge == "gitlab" else event
+        return client.post(f"/hooks/{forge}/demo", content=body, headers=self.unsigned(forge, name, body, identity))
+
+    def push(self, forge: str, **more: Any) -> dict[str, Any]:
+        return {"ref": "refs/heads/topic", "after": COMMIT, "checkout_sha": COMMIT, **more}
+
+    @pytest.mark.parametrize("forge", FORGES)
+    def test_are_refused_under_any_id_also_where_a_build_would_begin_anew(
+        self, client: Client, here: Yard, forge: str
+    ) -> None:
+        first = self.come(client, forge, self.push(forge), "d-1")
+        assert first.status_code == 202
+        here.projects.abort(first.json()["id"])
+        for identity in ("d-1", "d-2", ""):
+            again = self.come(client, forge, self.push(forge), identity)
+            assert (again.status_code, again.json()["code"]) == (409, "conflict")
+            assert f"`holdfast builds retry {first.json()['id']}`" in again.json()["detail"]
+        assert [(build.id, build.job_id) for build in here.projects.builds()] == [
+            (first.json()["id"], first.json()["job_id"])
+        ]
+        another = self.come(client, forge, self.push(forge, user_username="ada", title="later"), "d-3")
+        assert (another.status_code, another.json()["how"]) == (202, "again")
+
+    def test_are_refused_at_the_hook_of_another_forge_too(self, client: Client) -> None:
+        assert self.come(client, "github", self.push("github"), "d-1").status_code == 202
+        assert self.come(client, "gitea", self.push("gitea"), "d-2").status_code == 409
+
+    @pytest.mark.parametrize("forge", ["github", "gitea"])
+    @pytest.mark.parametrize("event", ["closed", "delete", "label"])
+    def test_cannot_end_or_repeat_a_build_another_time(
+        self, client: Client, here: Yard, event: str, forge: str
+    ) -> None:
+        facts = Facts(commit=COMMIT, branch="topic", number=7)
+
+        def come(event: str, identity: str, **changed: str) -> Any:
+            headers, body = delivery(forge, event, facts, SECRET, identity)
+            sent = {name.lower(): value for name, value in {**headers, **changed}.items()}
+            return client.post(f"/hooks/{forge}/demo", content=body, headers=sent)
+
+        asks = "push" if event == "delete" else "pull_request"
+        build = come(asks, "d-1").json()["id"]
+        assert come(event, "d-2").status_code in (200, 202)
+        if event == "label":
+            here.projects.abort(build)
+        else:
+            assert come(asks, "d-3").json()["how"] == "again"  # it is open again
+        before = here.projects.look(build)
+        for identity in ("d-4", ""):
+            again = come(event, "d-2", **{f"x-{forge}-delivery": identity})
+            assert (again.status_code, again.json()["code"]) == (409, "conflict")
+        assert here.projects.look(build) == before
+        assert here.app.get(before.job_id).final is (event == "label")
+
+    def test_count_again_after_ninety_days(self, client: Client, here: Yard, clock: MovableClock, sql: RawSql) -> None:
+        def come(identity: str) -> int:
+            return int(self.come(client, "github", self.push("github"), identity).status_code)
+
+        assert come("d-1") == 202
+        clock.advance(89 * 86400)
+        here.projects.sweep(here.app.store, everything=True)
+        assert come("d-2") == 409
+        clock.advance(86401)
+        assert come("d-1") == 200
+        clock.advance(91 * 86400)
+        here.projects.sweep(here.app.store, everything=True)
+        assert [*sql("select * from {delivery}"), *sql("select * from {hook_body}")] == []
+
+    def test_that_change_nothing_may_come_as_often_as_they_like(self, client: Client, here: Yard) -> None:
+        for identity in ("d-1", "d-2"):
+            ping = self.come(client, "github", {"zen": "Same again."}, identity, "ping")
+            assert (ping.status_code, ping.json()["pong"]) == (200, "demo")
+            notes = self.come(client, "github", {"ref": "refs/notes/x", "after": COMMIT}, identity)
+            assert (notes.status_code, "ignored" in notes.json()) == (200, True)
+
+    def test_that_were_refused_may_come_again(self, client: Client, here: Yard) -> None:
+        here.projects.settings = BuildSettings(projects={})
+        assert self.come(client, "github", self.push("github"), "d-1").status_code == 404
+        here.projects.settings = BuildSettings(projects={"demo": here.demo})
+        assert self.come(client, "github", self.push("github"), "d-1").status_code == 202
+
+
+@pytest.mark.claim("B1")
+class TestSignedIds:
+    """A generic hook may sign the id and the time: then its body may come again."""
+
+    def come(self, client: Client, identity: str, *, at: float = 0, said: bytes = b"", **changed: str) -> Any:
+        moment = str(int(NOW.timestamp() + at))
+        body = said or json.dumps({"commit": COMMIT, "branch": "topic"}).encode()
+        digest = hmac.new(SECRET.encode(), f"{identity}.{moment}.".encode() + body, hashlib.sha256).hexdigest()
+        headers = {"x-holdfast-delivery": identity, "x-holdfast-timestamp": moment}
+        headers |= {"x-holdfast-signature": f"sha256={digest}", **changed}
+        return client.post(
+            "/hooks/generic/demo",
+            content=body,
+            headers={name: value for name, value in headers.items() if value != "-"},
+        )
+
+    def test_let_a_body_come_again(self, client: Client) -> None:
+        answers = [self.come(client, identity) for identity in ("d-1", "d-2", "d-1")]
+        assert [answer.status_code for answer in answers] == [202, 200, 409]
+        assert answers[1].json()["how"] == "joined"
+        assert "`holdfast builds retry" in answers[2].json()["detail"]
+
+    @pytest.mark.parametrize(("at", "status"), [(-301, 401), (-299, 202), (299, 202), (301, 401)])
+    def test_are_for_five_minutes(self, client: Client, at: float, status: int) -> None:
+        assert self.come(client, "d-1", at=at).status_code == status
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {"x-holdfast-delivery": "d-2"},
+            {"x-holdfast-delivery": "-"},
+            {"x-holdfast-timestamp": str(int(NOW.timestamp()) + 1)},
+            {"x-holdfast-timestamp": "-"},
+            {"x-holdfast-timestamp": ""},
+            {"x-holdfast-signature": "-"},
+        ],
+    )
+    def test_cannot_be_changed_or_left_out(self, client: Client, here: Yard, changed: dict[str, str]) -> None:
+        assert self.come(client, "d-1", **changed).status_code == 401
+        assert here.projects.builds() == []
+
+    @pytest.mark.parametrize("identity", ["{}", "a b", "'", "x" * 201])
+    def test_are_plain_words(self, client: Client, identity: str) -> None:
+        """So no body that was signed alone can pass for an id, a time and a body."""
+        assert self.come(client, identity).status_code == 401
+
+    def test_are_signed_by_hooks_send(self, client: Client) -> None:
+        facts = Facts(commit=COMMIT)
+        for identity, status in (("d-1", 202), ("d-2", 200), ("d-1", 409)):
+            headers, body = delivery("generic", "push", facts, SECRET, identity)
+            assert client.post("/hooks/generic/demo", content=body, headers=headers).status_code == status
+
+    def test_of_gitlab_let_a_body_come_again(self, yard: Callable[..., Yard]) -> None:
+        here = yard(hooks={"gitlab": Secret("SIGNING_TOKEN")})
+        token = "whsec_" + base64.b64encode(b"k" * 24).decode()
+        here.projects._environment = {"SIGNING_TOKEN": token}
+        facts, found = Facts(commit=COMMIT), []
+        _, body = delivery("gitlab", "push", facts, token, "d-0")
+        with TestClient(create(here.app, projects=here.projects), base_url=ADDRESS) as client:
+            for identity in ("d-1", "d-2", "d-1"):
+                headers = {"X-Gitlab-Event": "Push Hook", **SIGNED["gitlab"](token, body, identity, NOW)}
+                found.append(client.post("/hooks/gitlab/demo", content=body, headers=headers).status_code)
+        assert found == [202, 200, 409]
+
+
+@pytest.mark.claim("B1")
+class TestLabelsOfGitea:
+    """An event lists all labels that the pull request has; only a new one approves."""
+
+    def come(self, client: Client, action: str, commit: str, *labels: str, **more: Any) -> Any:
+        """An event about a stranger's pull request. Each body is another one."""
+        tips = {"head": {"ref": "changes", "sha": commit * 40, "repo": {"full_name": "you/demo"}}}
+        tips |= {"base": {"ref": "main", "sha": "0" * 40, "repo": {"full_name": "me/demo"}}}
+        request = {**tips, "labels": [{"name": label} for label in labels], "updated_at": more.pop("at", None)}
+        said = {"action": action, "number": 77, "pull_request": request, "nonce": more.pop("nonce", str(uuid.uuid4()))}
+        body = json.dumps(said).encode()
+        digest = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
+        headers = {"X-Gitea-Event": more.pop("event", "pull_request"), "X-Gitea-Delivery": str(uuid.uuid4())}
+        return client.post("/hooks/gitea/demo", content=body, headers={**headers, "X-Gitea-Signature": digest})
+
+    def test_a_label_approves_the_commit_that_the_pull_request_has_and_no_later_one(
+        self, client: Client, here: Yard
+    ) -> None:
+        assert "maintainer" in self.come(client, "opened", "a", "wip").json()["ignored"]
+        approved = self.come(client, "label_updated", "a", "wip", "rebuild")
+        assert (approved.status_code, approved.json()["trusted"]) == (202, False)
+        assert "maintainer" in self.come(client, "synchronized", "b", "wip", "rebuild").json()["ignored"]
+        for labels in (("rebuild",), ("rebuild", "bug"), ("bug",)):
+            answer = self.come(client, "label_updated", "b", *labels)
+            assert (answer.status_code, "ignored" in answer.json()) == (200, True)
+        assert [build.commit for build in here.projects.builds()] == ["a" * 40]
+        again = self.come(client, "label_updated", "b", "bug", "rebuild")
+        assert (again.status_code, again.json()["commit"]) == (202, "b" * 40)
+
+    def test_all_labels_are_new_where_none_were_known(self, client: Client) -> None:
+        assert self.come(client, "label_updated", "a", "wip", "rebuild").status_code == 202
+        assert "not new" in self.come(client, "label_updated", "a", "rebuild").json()["ignored"]
+
+    @pytest.mark.parametrize(
+        "action", ["opened", "synchronized", "reopened", "edited", "assigned", "closed", "reviewed"]
+    )
+    def test_every_event_of_the_pull_request_renews_what_is_known(self, client: Client, action: str) -> None:
+        event = "pull_request_approved" if action == "reviewed" else "pull_request"
+        self.come(client, action, "a", "rebuild", event=event)
+        assert "not new" in self.come(client, "label_updated", "a", "rebuild", "wip").json()["ignored"]
+        self.come(client, "label_cleared", "a")
+        assert self.come(client, "label_updated", "a", "rebuild").status_code == 202
+
+    def test_a_replayed_event_takes_no_label_away(self, client: Client, here: Yard) -> None:
+        """Else the next change of another label would approve a commit without a review."""
+        self.come(client, "opened", "a", nonce="once")
+        self.come(client, "label_updated", "a", "rebuild")
+        self.come(client, "synchronized", "b", "rebuild")
+        assert self.come(client, "opened", "a", nonce="once").status_code == 409
+        assert "ignored" in self.come(client, "label_updated", "b", "rebuild", "wip").json()
+        assert [build.commit for build in here.projects.builds()] == ["a" * 40]
+
+    def test_an_event_that_comes_late_neither_approves_nor_takes_labels_away(self, client: Client, here: Yard) -> None:
+        early, late = "2026-01-01T10:00:00Z", "2026-01-01T11:00:00+01:00"
+        later = "2026-01-01T10:00:01Z"
+        self.come(client, "synchronized", "b", "rebuild", at=later)
+        self.come(client, "opened", "a", at=early)
+        assert "not new" in self.come(client, "label_updated", "b", "rebuild", "wip", at=later).json()["ignored"]
+        self.come(client, "label_updated", "b", at=later)
+        assert "not new" in self.come(client, "label_updated", "a", "rebuild", at=late).json()["ignored"]
+        assert here.projects.builds() == []
+        assert self.come(client, "label_updated", "b", "rebuild", at=later).status_code == 202
+
+    def test_an_old_event_is_no_approval_once_it_counts_again(
+        self, client: Client, here: Yard, clock: MovableClock
+    ) -> None:
+        def opened() -> Any:
+            return self.come(client, "opened", "a", at="2026-01-01T10:00:00Z", nonce="once")
+
+        opened()
+        self.come(client, "label_updated", "a", "rebuild", at="2026-01-01T10:00:01Z")
+        self.come(client, "synchronized", "b", "rebuild", at="2026-01-01T10:00:02Z")
+        clock.advance(91 * 86400)
+        assert opened().status_code == 200
+        changed = self.come(client, "label_updated", "b", "rebuild", "wip", at="2026-04-02T10:00:00Z")
+        assert "not new" in changed.json()["ignored"]
+
+    def test_a_label_builds_a_commit_of_the_repository_anew_once(self, client: Client, here: Yard) -> None:
+        facts = {"commit": COMMIT, "forge": "gitea", "number": 5}
+        build = send(client, "pull_request", **facts).json()["id"]
+        here.projects.abort(build)
+        assert send(client, "label", **facts).json()["how"] == "again"
+        here.projects.abort(build)
+        assert "not new" in send(client, "label", **facts, identity="another").json()["ignored"]
+
+    def test_a_gitea_at_the_hook_of_github_approves_nothing(self, client: Client, here: Yard) -> None:
+        _, body = delivery("gitea", "label", Facts(commit=COMMIT, fork=True), SECRET, "d")
+        answer = client.post(HOOK, content=body, headers=signed(body) | {"X-GitHub-Event": "pull_request"})
+        assert answer.json()["ignored"] == "`pull_request label_updated` is not acted on"
+
+
+@pytest.mark.claim("B4")
+class TestTheEventDelete:
+    def come(self, client: Client, said: dict[str, Any]) -> Any:
+        body = json.dumps(said).encode()
+        digest = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
+        headers = {"X-Gitea-Event": "delete", "X-Gitea-Delivery": str(uuid.uuid4()), "X-Gitea-Signature": digest}
+        return client.post("/hooks/gitea/demo", content=body, headers=headers)
+
+    @pytest.mark.parametrize("ref", ["topic", "refs/heads/topic"])  # Gitea, Forgejo
+    def test_of_gitea_ends_the_builds_of_the_branch(self, client: Client, here: Yard, ref: str) -> None:
+        job = send(client, forge="gitea", branch="topic").json()["job_id"]
+        other = send(client, forge="gitea", branch="other", commit="cd" * 20).json()["job_id"]
+        answer = self.come(client, {"ref": ref, "ref_type": "branch", "pusher_type": "user"})
+        assert (answer.status_code, answer.json()["ended"]) == (200, {"branch": "topic", "pull_request": None})
+        assert (here.app.get(job).outcome, here.app.get(other).outcome) == ("aborted", None)
+
+    def test_cannot_be_made_of_the_event_create(self, client: Client, here: Yard) -> None:
+        """The name of an event is not signed."""
+        job = send(client, forge="gitea", branch="topic").json()["job_id"]
+        answer = self.come(client, {"ref": "topic", "ref_type": "branch", "sha": COMMIT})
+        assert (answer.status_code, "ignored" in answer.json()) == (200, True)
+        assert not here.app.get(job).final
+
+    def test_of_github_is_ignored_because_a_push_says_the_same(self, client: Client) -> None:
+        body = json.dumps({"ref": "topic", "ref_type": "branch", "pusher_type": "user"}).encode()
+        answer = client.post(HOOK, content=body, headers=signed(body) | {"X-GitHub-Event": "delete"})
+        assert answer.json()["ignored"] == "`delete` is not acted on"
 
 
 @pytest.mark.claim("B8")

@@ -1,5 +1,6 @@
 """What `holdfast hooks send` sends is what the hooks understand; and what goes back to a forge is in its words."""
 
+import base64
 import json
 from datetime import UTC, datetime
 from typing import Any
@@ -31,7 +32,7 @@ def build(**more: Any) -> Build:
 @pytest.mark.parametrize("forge", FORGES)
 @pytest.mark.parametrize("event", EVENTS)
 def test_what_is_sent_is_signed_and_understood(forge: str, event: str) -> None:
-    headers, body = delivery(forge, event, FACTS, "s3cret", "d-1")
+    headers, body = delivery(forge, event, FACTS, "s3cret", "d-1", NOW)
     lower = {name.lower(): value for name, value in headers.items()}
     assert signed(forge, "s3cret", lower, body, NOW)
     found = read(forge, lower, body)
@@ -44,15 +45,37 @@ def test_what_is_sent_is_signed_and_understood(forge: str, event: str) -> None:
 
 @pytest.mark.parametrize("forge", ["github", "gitlab", "gitea"])
 def test_a_strangers_pull_request_can_be_played_too(forge: str) -> None:
-    headers, body = delivery(forge, "pull_request", Facts(commit="ab" * 20, fork=True), "s", "d")
+    headers, body = delivery(forge, "pull_request", Facts(commit="ab" * 20, fork=True), "s", "d", NOW)
     asks = read(forge, {name.lower(): value for name, value in headers.items()}, body).asks
     assert isinstance(asks, Wanted)
     assert asks.stranger
 
 
+@pytest.mark.parametrize("forge", FORGES)
+def test_two_deliveries_of_one_thing_both_count(forge: str) -> None:
+    """Their bodies differ, or their ids are signed."""
+    sent = [delivery(forge, "push", FACTS, "s", identity, NOW) for identity in ("d-1", "d-2")]
+    found = [read(forge, {name.lower(): value for name, value in headers.items()}, body) for headers, body in sent]
+    assert found[0].id != found[1].id
+    assert found[0].body is None or found[0].body != found[1].body
+
+
+def test_with_a_signing_token_gitlab_signs_the_id() -> None:
+    token = "whsec_" + base64.b64encode(b"k" * 24).decode()
+    headers, body = delivery("gitlab", "push", FACTS, token, "d-1", NOW)
+    lower = {name.lower(): value for name, value in headers.items()}
+    assert signed("gitlab", token, lower, body, NOW)
+    assert (read("gitlab", lower, body).id, read("gitlab", lower, body).body) == ("d-1", None)
+
+
+def test_an_id_that_cannot_be_signed_is_refused() -> None:
+    with pytest.raises(Invalid, match="cannot be signed"):
+        delivery("generic", "push", FACTS, "s", "a b", NOW)
+
+
 def test_an_event_that_nobody_sends_is_refused() -> None:
     with pytest.raises(Invalid, match="known are push"):
-        delivery("github", "party", FACTS, "s", "d")
+        delivery("github", "party", FACTS, "s", "d", NOW)
 
 
 @pytest.mark.claim("B8")

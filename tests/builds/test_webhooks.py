@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import Invalid
 from holdfast.builds.forges import Ended, Ignored, Ping, Wanted
+from holdfast.builds.labels import PullRequestLabels
 from holdfast.builds.webhooks import FORGES, Delivery, read, signature, signed
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -143,6 +144,11 @@ class TestPush:
     def test_of_a_new_branch_without_a_head_commit_takes_what_it_has(self) -> None:
         assert asked("github", "push", {"ref": "refs/heads/new", "after": COMMIT}).commit == COMMIT
 
+    def test_of_gitea_has_an_event_of_its_own_for_a_deleted_branch(self) -> None:
+        assert asked("gitea", "delete", {"ref": "x", "ref_type": "branch"}) == Ended(branch="x")
+        assert asked("gitea", "delete", {"ref": "refs/heads/x", "ref_type": "branch"}) == Ended(branch="x")
+        assert isinstance(asked("gitea", "delete", {"ref": "x", "ref_type": "branch", "sha": COMMIT}), Ignored)
+
     def test_of_notes_is_ignored(self) -> None:
         assert isinstance(asked("github", "push", {"ref": "refs/notes/x", "after": COMMIT}), Ignored)
 
@@ -183,9 +189,21 @@ class TestPullRequest:
         body = pull(action="labeled") | {"label": {"name": "rebuild"}}
         assert asked("github", "pull_request", body).labels == ("rebuild",)
 
-    def test_of_gitea_with_a_label_names_all_it_has(self) -> None:
-        body = pull(action="label_updated", labels=[{"name": "bug"}, {"name": "rebuild"}])
-        assert asked("gitea", "pull_request_label", body).labels == ("bug", "rebuild")
+    @pytest.mark.parametrize("action", ["label_updated", "label_cleared", "opened", "edited", "synchronized", "closed"])
+    def test_of_gitea_says_all_labels_that_it_has(self, action: str) -> None:
+        body = pull(action=action, labels=[{"name": "bug"}, {"name": "rebuild"}], updated_at="2026-01-01T00:00:00Z")
+        found = delivered("gitea", "pull_request", body)
+        assert found.labels == PullRequestLabels(7, ("bug", "rebuild"), NOW)
+
+    def test_of_gitea_asks_by_its_labels_only_where_they_changed(self) -> None:
+        labels = [{"name": "rebuild"}]
+        assert asked("gitea", "pull_request", pull(action="label_updated", labels=labels)).labels == ("rebuild",)
+        assert asked("gitea", "pull_request", pull(action="synchronized", labels=labels)).labels is None
+        assert isinstance(asked("gitea", "pull_request", pull(action="label_cleared", labels=[])), Ignored)
+
+    @pytest.mark.parametrize("forge", ["github", "gitlab", "generic"])
+    def test_of_other_forges_says_what_changed(self, forge: str) -> None:
+        assert delivered(forge, "star", {}).labels is None
 
     @pytest.mark.parametrize(
         "head", [{"repo": None}, {"repo": {"full_name": "you/demo"}}, {"repo": {}}, {"ref": "refs/pull/7/head"}]
@@ -227,7 +245,8 @@ class TestPullRequest:
 class TestOtherEvents:
     def test_a_ping_is_a_ping(self) -> None:
         known_by = delivered("github", "ping", {"zen": "…"}).id
-        assert delivered("github", "ping", {"zen": "…"}) == Delivery("github", known_by, "ping", Ping(), known_by)
+        digest = known_by.removeprefix("sha256:")
+        assert delivered("github", "ping", {"zen": "…"}) == Delivery("github", known_by, "ping", Ping(), digest)
 
     @pytest.mark.parametrize(
         ("forge", "event"), [("github", "star"), ("gitlab", "Wiki Page Hook"), ("gitea", "fork"), ("generic", "party")]

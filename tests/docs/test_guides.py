@@ -1,11 +1,15 @@
 """The code in the guides runs and prints what they say."""
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.builds.making import Repository
+from tests.builds.site import installation
+from tests.builds.yard import QUICK, SECRET
 from tests.docs.blocks import DOCS, blocks, python, run
 from tests.postgres_server import Server
 
@@ -32,6 +36,22 @@ def test_the_tests_in_the_guide_to_testing_pass(tmp_path: Path) -> None:
 
     assert "3 passed" in said
     assert not (tmp_path / "shop.db").exists()
+
+
+def test_the_sender_in_the_guide_to_builds_is_believed_and_may_repeat_itself(tmp_path: Path) -> None:
+    (sender,) = [block for block in blocks(GUIDES["build-on-push"]) if block.file == "notify.py"]
+    (tmp_path / sender.file).write_text(sender.text)
+    repository, url = Repository(tmp_path / "repository"), f"sqlite:///{tmp_path}/jobs.db"
+    body = json.dumps({"commit": repository.commit(QUICK), "branch": "main"})
+
+    with installation(tmp_path, url, "site", repository) as site:
+        assert site.server
+        said = [
+            python([sender.file, f"{site.address}/hooks/generic/demo"], tmp_path, {"DEMO_SECRET": SECRET}, body)
+            for _ in range(2)
+        ]
+
+    assert said == ["202\n", "200\n"]
 
 
 @pytest.fixture

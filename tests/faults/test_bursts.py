@@ -12,7 +12,7 @@ import pytest
 from holdfast import App
 from holdfast.builds.project import BuildSettings
 from holdfast.builds.sending import Facts, delivery
-from holdfast.clock import monotonic, sleep
+from holdfast.clock import Clock, monotonic, sleep
 from holdfast.projects import Projects
 from tests.builds.making import Repository
 from tests.builds.site import Installation, installation
@@ -39,7 +39,8 @@ class Forge:
 
     def deliver(self, number: int) -> tuple[int, int, dict[str, Any]]:
         """How often it was sent, and what the answer was."""
-        headers, body = delivery("github", "push", Facts(commit=f"{number:040x}"), SECRET, f"d-{number}")
+        about = Facts(commit=f"{number:040x}")
+        headers, body = delivery("github", "push", about, SECRET, f"d-{number}", Clock().now())
         ends, times = monotonic() + PATIENCE, 0
         while monotonic() < ends:
             times += 1

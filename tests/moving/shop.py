@@ -156,6 +156,8 @@ def rest(sql: RawSql, now: object, job: int) -> None:
     sql(
         "insert into {delivery} (project, forge, id, build, receive_time) values ('p', 'github', 'd', 1, :now)", now=now
     )
+    sql("insert into {hook_body} (project, digest, build, receive_time) values ('p', 'd', 1, :now)", now=now)
+    sql("insert into {pull_request} (project, number, labels, change_time) values ('p', 7, '[\"wip\"]', :now)", now=now)
     sql(
         "insert into {status} (build, state, description, create_time) values (1, 'pending', 'd', :now)",
         now=now,

@@ -8,9 +8,10 @@ import pytest
 
 from holdfast import Conflict, IllegalMove, NotFound
 from holdfast.builds.build import BuildState, BuildStep, Telling
+from holdfast.builds.labels import PullRequestLabels
 from holdfast.clock import MovableClock
 from holdfast.jobs.states import Aborted
-from holdfast.stores.contract import BuildFilter, NewBuild, QueueDeclared, Received, Store, TypeRow
+from holdfast.stores.contract import BuildFilter, NewBuild, NewDelivery, QueueDeclared, Received, Store, TypeRow
 from tests.by_hand import WorkerByHand, add
 from tests.raw_sql import RawSql
 
@@ -32,6 +33,10 @@ def store(store: Store, instance: str) -> Store:
 @pytest.fixture
 def builder(store: Store) -> WorkerByHand:
     return WorkerByHand(store, ("build", "build_status"), ("builds", "build_statuses"))
+
+
+def delivery(identity: str, **more: Any) -> NewDelivery:
+    return NewDelivery(**{"project": "demo", "forge": "github", "id": identity, **more})
 
 
 def ask(store: Store, commit: str = ONE, **more: Any) -> Received:
@@ -301,12 +306,21 @@ class TestSuperseding:
 @pytest.mark.claim("B1")
 class TestDeliveries:
     def test_a_delivery_counts_once(self, store: Store, builder: WorkerByHand) -> None:
-        ask(store, delivery="d-1")
+        ask(store, delivery=delivery("d-1"))
         finish(store, builder, "error")
-        with pytest.raises(Conflict, match="has come before"):
-            ask(store, delivery="d-1")
+        with pytest.raises(Conflict, match=r"has come before.*`holdfast builds retry 1`"):
+            ask(store, delivery=delivery("d-1"))
         assert state(store, 1) is BuildState.CACHED
-        assert ask(store, delivery="d-1", forge="gitlab").how == "again"
+        assert ask(store, delivery=delivery("d-1", forge="gitlab")).how == "again"
+
+    def test_a_body_counts_once_for_each_project(self, store: Store) -> None:
+        ask(store, delivery=delivery("d-1", body="1" * 64))
+        for forge, identity in (("github", "d-2"), ("gitea", "d-1")):
+            with pytest.raises(Conflict, match=r"has come before.*`holdfast builds retry 1`"):
+                ask(store, delivery=delivery(identity, forge=forge, body="1" * 64))
+        other = delivery("d-1", project="other", body="1" * 64)
+        assert ask(store, project="other", delivery=other).how == "new"
+        assert ask(store, delivery=delivery("d-2")).how == "joined", "a refused delivery is not stored"
 
     def test_a_delivery_that_could_not_be_taken_may_come_again(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
@@ -314,11 +328,15 @@ class TestDeliveries:
         def broken(*_: Any) -> Any:
             raise NotFound("nothing is there")
 
+        sent = delivery("d-1", body="1" * 64, labels=PullRequestLabels(5, ("rebuild",)))
+        new = NewBuild(project="demo", commit=ONE, ref="refs/pull/5/head", pull_request=5, delivery=sent)
         with monkeypatch.context() as patched:
             patched.setattr(store, "insert", broken)
             with pytest.raises(NotFound):
-                ask(store, delivery="d-1")
-        assert ask(store, delivery="d-1").how == "new"
+                store.receive_labelled_build(new, "rebuild")
+        received = store.receive_labelled_build(new, "rebuild")
+        assert received is not None
+        assert received.how == "new"
 
     def test_a_delivery_that_ends_builds_counts_with_what_it_ends_or_not_at_all(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
@@ -330,19 +348,60 @@ class TestDeliveries:
         with monkeypatch.context() as patched:
             patched.setattr(store, "abort", killed)
             with pytest.raises(KeyboardInterrupt):
-                store.end_builds("demo", None, 1, "closed", [("github", "d-9")])
-        assert store.end_builds("demo", None, 1, "closed", [("github", "d-9")]) == (build.id,)
+                store.end_builds("demo", None, 1, "closed", delivery("d-9"))
+        assert store.end_builds("demo", None, 1, "closed", delivery("d-9")) == (build.id,)
         with pytest.raises(Conflict, match="has come before"):
-            store.end_builds("demo", None, 1, "closed", [("github", "d-9")])
+            store.end_builds("demo", None, 1, "closed", delivery("d-9"))
 
-    def test_deliveries_are_forgotten_after_a_while(self, store: Store, clock: MovableClock) -> None:
-        ask(store, delivery="d-1")
-        clock.advance(100)
-        store.forget_deliveries(200)
+    def test_deliveries_and_bodies_are_forgotten_after_ninety_days_some_at_a_time(
+        self, store: Store, clock: MovableClock, sql: RawSql
+    ) -> None:
+        def left() -> list[int]:
+            return [len(sql(f"select * from {{{table}}}")) for table in ("delivery", "hook_body")]
+
+        for number in range(3):
+            store.take_delivery(delivery(f"d-{number}", body=str(number) * 64))
+        clock.advance(90 * 86400)
+        store.forget_deliveries()
+        assert left() == [3, 3]
         with pytest.raises(Conflict):
-            store.remember_delivery("demo", "generic", "d-1")
-        store.forget_deliveries(50)
-        store.remember_delivery("demo", "generic", "d-1")
+            store.take_delivery(delivery("d-1", body="3" * 64))
+        clock.advance(1)
+        store.take_delivery(delivery("d-1", body="1" * 64))
+        store.forget_deliveries(limit=1)
+        assert left() == [2, 2]
+        store.forget_deliveries()
+        assert left() == [1, 1]
+
+
+@pytest.mark.claim("B1")
+class TestLabels:
+    """Of a pull request whose forge says all of them."""
+
+    def come(self, store: Store, number: int, *labels: str, commit: str = ONE) -> Received | None:
+        sent = delivery(f"d-{number}", labels=PullRequestLabels(5, labels))
+        new = NewBuild(project="demo", commit=commit, ref="refs/pull/5/head", pull_request=5, delivery=sent)
+        return store.receive_labelled_build(new, "rebuild")
+
+    def test_ask_for_a_build_when_they_are_new(self, store: Store) -> None:
+        assert self.come(store, 1, "rebuild") is not None
+        assert self.come(store, 2, "rebuild", "wip", commit=TWO) is None
+        store.take_delivery(delivery("d-3", labels=PullRequestLabels(5, ("wip",))))
+        assert self.come(store, 4, "rebuild", "wip", commit=TWO) is not None
+
+    def test_of_another_pull_request_or_project_are_others(self, store: Store) -> None:
+        for project, number in (("demo", 6), ("other", 5)):
+            labels = PullRequestLabels(number, ("rebuild",))
+            store.take_delivery(delivery("d-1", project=project, labels=labels))
+        assert self.come(store, 2, "rebuild") is not None
+
+    def test_that_two_deliveries_bring_at_once_count_once(self, store: Store) -> None:
+        others = [store.another() for _ in range(8)]
+        with ThreadPoolExecutor(len(others)) as pool:
+            found = list(pool.map(lambda at: self.come(others[at], at, "rebuild", commit=f"{at}" * 40), range(8)))
+        for other in others:
+            other.close()
+        assert sum(each is not None for each in found) == 1
 
 
 @pytest.mark.claim("B2", "B3")

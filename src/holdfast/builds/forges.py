@@ -1,17 +1,20 @@
 """What each forge's events ask for, read from as little of their bodies as that takes.
 
-- GitHub, Gitea and Forgejo write the same things under the same names, but for some words.
+- GitHub, Gitea and Forgejo write the same things under the same names, but for some words. A label event of GitHub names
+  the label; one of Gitea and Forgejo lists all labels, and `holdfast.builds.labels` finds the new one.
 - A pull request whose commits are not in the repository itself is a stranger's.
 - A commit is the commit also where a forge names the object of a tag.
 """
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from holdfast import strict_json
+from holdfast.builds.labels import PullRequestLabels
 from holdfast.builds.names import NO_COMMIT, check_commit, check_ref, title_of
 from holdfast.errors import Invalid
 
@@ -91,8 +94,9 @@ class PullRequest(Struct, frozen=True):
     title: str | None = None
     merged: bool | None = False
     flow: int | None = 0  # of Gitea: 1 if it was pushed to `refs/for`, which everybody may
-    labels: tuple[Label, ...] | None = ()
+    labels: tuple[Label, ...] | None = None
     user: Person | None = None
+    updated_at: Annotated[datetime, Meta(tz=True)] | None = None
 
 
 class Push(Struct, frozen=True):
@@ -111,8 +115,16 @@ class PullRequestEvent(Struct, frozen=True):
 
 
 BUILT = ("opened", "reopened", "synchronize", "synchronized")
-LABELLED = ("labeled", "label_updated")
-PULL_REQUEST_EVENTS = ("pull_request", "pull_request_sync", "pull_request_label")
+
+
+class Deletion(Struct, frozen=True):
+    """Of Gitea and Forgejo: the only event for a branch that is deleted."""
+
+    ref: str
+    ref_type: str
+    sha: str | None = (
+        None  # only the event for a new branch has one. The signature does not cover the name of the event
+    )
 
 
 def read_github(event: str, body: bytes) -> Asks:
@@ -120,13 +132,33 @@ def read_github(event: str, body: bytes) -> Asks:
         return Ping()
     if event == "push":
         return _pushed(_decoded(body, Push))
-    if event in PULL_REQUEST_EVENTS:
-        return _pull_request(_decoded(body, PullRequestEvent))
-    return ignored(event)
+    if event == "pull_request":
+        said = _decoded(body, PullRequestEvent)
+        return _pull_request(said, (said.label,) if said.action == "labeled" and said.label else None)
+    return ignored(event)  # also `delete`: GitHub sends a push for that too
 
 
 def read_gitea(event: str, body: bytes) -> Asks:
-    return read_github(event, body)
+    if event == "ping":
+        return Ping()
+    if event == "push":
+        return _pushed(_decoded(body, Push))
+    if event == "delete":
+        return _deletion(_decoded(body, Deletion))
+    if event.startswith("pull_request"):
+        said = _decoded(body, PullRequestEvent)
+        return _pull_request(said, (said.pull_request.labels or ()) if said.action == "label_updated" else None)
+    return ignored(event)
+
+
+def labels_of_gitea(event: str, body: bytes) -> PullRequestLabels | None:
+    """Return the labels that a pull request has; None if the event does not say them."""
+    if not event.startswith("pull_request"):
+        return None
+    said = _decoded(body, PullRequestEvent)
+    if said.pull_request.labels is None:
+        return None
+    return PullRequestLabels(_number(said.number), _names(said.pull_request.labels), said.pull_request.updated_at)
 
 
 def _pushed(push: Push) -> Asks:
@@ -136,23 +168,30 @@ def _pushed(push: Push) -> Asks:
     return _of_ref(push.ref, tip.id or push.after, tip.message, _who(push.pusher))
 
 
-def _pull_request(event: PullRequestEvent) -> Asks:
+def _pull_request(event: PullRequestEvent, labels: Sequence[Label] | None) -> Asks:
+    """`labels` are those that the event is about; None if it is about something else."""
     pull = event.pull_request
     if event.action == "closed":
         return Ended(pull_request=_number(event.number), merged=bool(pull.merged))
-    if event.action not in (*BUILT, *LABELLED):
+    if event.action not in BUILT and labels is None:
         return ignored(f"pull_request {event.action}")
-    labels = (event.label,) if event.label else pull.labels or ()
     return Wanted(
         commit=check_commit(pull.head.sha),
         ref=f"refs/pull/{_number(event.number)}/head",
         branch=_branch_of(pull.head.ref),
         pull_request=event.number,
         stranger=_is_strange(pull),
-        labels=_names(labels) if event.action in LABELLED else None,
+        labels=None if labels is None else _names(labels),
         title=title_of(pull.title),
         author=_who(pull.user),
     )
+
+
+def _deletion(said: Deletion) -> Asks:
+    folder = {"branch": "refs/heads/", "tag": "refs/tags/"}.get(said.ref_type)
+    if folder is None or said.sha is not None:
+        return Ignored(f"`{plain_name(said.ref_type)}` is neither a branch nor a tag that was deleted")
+    return _deleted(folder + said.ref.removeprefix(folder))
 
 
 def _is_strange(pull: PullRequest) -> bool:

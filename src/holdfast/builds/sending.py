@@ -1,12 +1,13 @@
 """Plays the forge: the headers and the body that it would send about a repository, signed with the hook's secret."""
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from holdfast.builds.webhooks import signature
+from holdfast.builds.webhooks import SIGNED_ID, content_with_id, signature, standard_signature
 from holdfast.errors import Invalid
 
 EVENTS = ("push", "tag", "delete", "pull_request", "synchronize", "label", "closed", "merged", "ping")
@@ -28,30 +29,32 @@ class Facts(Struct, frozen=True, kw_only=True):
     author: str = "somebody"
 
 
-def delivery(forge: str, event: str, facts: Facts, secret: str, identity: str) -> tuple[dict[str, str], bytes]:
-    """Headers and body."""
+def delivery(
+    forge: str, event: str, facts: Facts, secret: str, identity: str, now: datetime
+) -> tuple[dict[str, str], bytes]:
+    """Headers and body. Bodies of two ids differ where the forge signs the body alone."""
     if event not in EVENTS:
         raise Invalid(f"There is no event `{event}` to send; known are {', '.join(EVENTS)}.")
     headers, content = WRITERS[forge](event, facts, identity)
     body = msgspec.json.encode(content)
-    signed = SIGNED[forge](secret, body)
+    signed = SIGNED[forge](secret, body, identity, now)
     return {"Content-Type": "application/json", "User-Agent": "holdfast-hooks", **headers, **signed}, body
 
 
 def _github(event: str, facts: Facts, identity: str) -> tuple[dict[str, str], dict[str, Any]]:
     name = {"push": "push", "tag": "push", "delete": "push", "ping": "ping"}.get(event, "pull_request")
-    return (
-        {"X-GitHub-Event": name, "X-GitHub-Delivery": identity},
-        {
-            **_as_github(event, facts, "synchronize", "labeled"),
-            "delivery": identity,  # two that are told apart have different bodies, as from a forge, which writes times into them
-        },
-    )
+    content = _as_github(event, facts, "synchronize", "labeled")
+    content |= {"delivery": identity}  # in the place of the times that a forge writes into its bodies
+    return {"X-GitHub-Event": name, "X-GitHub-Delivery": identity}, content
 
 
 def _gitea(event: str, facts: Facts, identity: str) -> tuple[dict[str, str], dict[str, Any]]:
-    name = {"push": "push", "tag": "push", "delete": "push", "ping": "ping"}.get(event, "pull_request")
-    content = {**_as_github(event, facts, "synchronized", "label_updated"), "delivery": identity}
+    name = {"push": "push", "tag": "push", "delete": "delete", "ping": "ping"}.get(event, "pull_request")
+    content = _as_github(event, facts, "synchronized", "label_updated")
+    if event == "delete":
+        gone = {"ref": facts.branch, "ref_type": "branch", "pusher_type": "user"}
+        content = {**gone, "repository": content["repository"]}
+    content |= {"delivery": identity}
     return {"X-Gitea-Event": name, "X-Gitea-Delivery": identity}, content
 
 
@@ -104,10 +107,12 @@ def _gitlab(event: str, facts: Facts, identity: str) -> tuple[dict[str, str], di
             "checkout_sha": None if gone else facts.commit,
             "commits": [] if gone else [{"id": facts.commit, "message": facts.message}],
             "user_username": facts.author,
+            "delivery": identity,
         }
     actions = {"pull_request": "open", "closed": "close", "merged": "merge"}
     return headers, {
         "object_kind": "merge_request",
+        "delivery": identity,
         "user": {"username": facts.author},
         "object_attributes": {
             "iid": facts.number,
@@ -143,9 +148,38 @@ WRITERS: Mapping[str, Callable[[str, Facts, str], tuple[dict[str, str], dict[str
     "gitea": _gitea,
     "generic": _generic,
 }
-SIGNED: Mapping[str, Callable[[str, bytes], dict[str, str]]] = {
-    "github": lambda secret, body: {"X-Hub-Signature-256": f"sha256={signature(secret, body)}"},
-    "gitlab": lambda secret, body: {"X-Gitlab-Token": secret},
-    "gitea": lambda secret, body: {"X-Gitea-Signature": signature(secret, body)},
-    "generic": lambda secret, body: {"X-Holdfast-Signature": f"sha256={signature(secret, body)}"},
+
+
+def _github_signature(secret: str, body: bytes, identity: str, now: datetime) -> dict[str, str]:
+    return {"X-Hub-Signature-256": f"sha256={signature(secret, body)}"}
+
+
+def _gitlab_signature(secret: str, body: bytes, identity: str, now: datetime) -> dict[str, str]:
+    """With a signing token a signature, else the secret token itself."""
+    if not secret.startswith("whsec_"):
+        return {"X-Gitlab-Token": secret}
+    moment = str(int(now.timestamp()))
+    made = standard_signature(secret, content_with_id(identity, moment, body))
+    return {"Webhook-Id": identity, "Webhook-Timestamp": moment, "Webhook-Signature": f"v1,{made}"}
+
+
+def _gitea_signature(secret: str, body: bytes, identity: str, now: datetime) -> dict[str, str]:
+    return {"X-Gitea-Signature": signature(secret, body)}
+
+
+def _generic_signature(secret: str, body: bytes, identity: str, now: datetime) -> dict[str, str]:
+    if not SIGNED_ID.fullmatch(identity):
+        raise Invalid(
+            f"The delivery id {identity!r:.80} cannot be signed. Use at most 200 letters, digits, `.`, `_`, `:` and `-`."
+        )
+    moment = str(int(now.timestamp()))
+    made = signature(secret, content_with_id(identity, moment, body))
+    return {"X-Holdfast-Timestamp": moment, "X-Holdfast-Signature": f"sha256={made}"}
+
+
+SIGNED: Mapping[str, Callable[[str, bytes, str, datetime], dict[str, str]]] = {
+    "github": _github_signature,
+    "gitlab": _gitlab_signature,
+    "gitea": _gitea_signature,
+    "generic": _generic_signature,
 }

@@ -3,6 +3,7 @@
 Rules:
 - Whoever has not signed the raw body with HMAC-SHA256, or does not have GitLab's token, is nobody. SHA-1 is not looked
   at, and an empty secret signs nothing. Signatures are compared in constant time.
+- A delivery counts once. Its id says so where the sender signs it; else its body does, under any id.
 - Only what is needed is read, and every name in it is checked; what is not known is ignored by its name.
 - Nothing here does I/O. Header names are in lower case.
 """
@@ -10,6 +11,7 @@ Rules:
 import base64
 import binascii
 import hmac
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from hashlib import sha256
@@ -19,13 +21,15 @@ from msgspec import Struct
 
 from holdfast.builds import forges
 from holdfast.builds.forges import Asks, Ignored, Ping
+from holdfast.builds.labels import PullRequestLabels
 from holdfast.errors import Invalid
 
 FORGES = ("github", "gitlab", "gitea", "generic")
 LONGEST_BODY = 25 * 1024 * 1024  # bytes: the most that GitHub sends
 LONGEST_DELIVERY = 200
-TELLS_TIMES = ("github", "gitea")  # in the body: two that are equal are the same, whatever ids they have
 TOLERANCE = 300.0  # seconds that the time in a signature may be off
+REMEMBERED = 90 * 86400.0  # seconds for which a delivery, or its body, does not count again
+SIGNED_ID = re.compile(r"[A-Za-z0-9._:-]{1,200}")  # never the beginning of a body, so a signed body is no signed id
 
 Headers = Mapping[str, str]
 
@@ -37,7 +41,8 @@ class Delivery(Struct, frozen=True):
     id: str  # the same when it is sent again
     event: str
     asks: Asks
-    body: str | None = None  # its digest, where the signature covers that and not the id
+    body: str | None = None  # its SHA-256, where the id is not signed
+    labels: PullRequestLabels | None = None  # that the pull request has, if the forge says all of them
 
 
 def signed(forge: str, secret: str, headers: Headers, body: bytes, now: datetime) -> bool:
@@ -58,9 +63,27 @@ def read(forge: str, headers: Headers, body: bytes) -> Delivery:
     identity = _first(headers, DELIVERY_HEADERS[forge])[:LONGEST_DELIVERY]
     if not identity.isprintable():
         raise Invalid("The id of the delivery is no plain text.")
-    asks = READERS[forge](event, _json(headers, body))
-    digest = f"sha256:{sha256(body).hexdigest()}"
-    return Delivery(forge, identity or digest, _name(event, asks), asks, digest if forge in TELLS_TIMES else None)
+    content = _json(headers, body)
+    asks, digest = READERS[forge](event, content), sha256(body).hexdigest()
+    return Delivery(
+        forge=forge,
+        id=identity or f"sha256:{digest}",
+        event=_name(event, asks),
+        asks=asks,
+        body=None if signs_id(forge, headers) else digest,
+        labels=forges.labels_of_gitea(event, content) if forge == "gitea" else None,
+    )
+
+
+def signs_id(forge: str, headers: Headers) -> bool:
+    """Return whether the signature covers the id of the delivery and the time, not only the body."""
+    header = ID_SIGNED_BY.get(forge)
+    return header is not None and header in headers
+
+
+def content_with_id(identity: str, moment: str, body: bytes) -> bytes:
+    """Return the content to sign if the signature covers the id and the time in seconds since 1970."""
+    return f"{identity}.{moment}.".encode() + body
 
 
 def _by_digest(names: tuple[str, ...]) -> Callable[[str, Headers, bytes, datetime], bool]:
@@ -73,6 +96,17 @@ def _by_digest(names: tuple[str, ...]) -> Callable[[str, Headers, bytes, datetim
     return check
 
 
+def _by_generic(secret: str, headers: Headers, body: bytes, now: datetime) -> bool:
+    """By id, time and body where the sender names a time, else by the body alone."""
+    if not signs_id("generic", headers):
+        return _by_body(secret, headers, body, now)
+    identity, moment = headers.get("x-holdfast-delivery", ""), headers["x-holdfast-timestamp"]
+    if not SIGNED_ID.fullmatch(identity) or not _is_recent(moment, now):
+        return False
+    given = headers.get("x-holdfast-signature", "").removeprefix("sha256=")
+    return _same(given, signature(secret, content_with_id(identity, moment, body)))
+
+
 def _by_github(secret: str, headers: Headers, body: bytes, now: datetime) -> bool:
     given = headers.get("x-hub-signature-256", "")
     return given.startswith("sha256=") and _same(given.removeprefix("sha256="), signature(secret, body))
@@ -83,12 +117,20 @@ def _by_gitlab(secret: str, headers: Headers, body: bytes, now: datetime) -> boo
     if "webhook-signature" not in headers:
         return _same(headers.get("x-gitlab-token", ""), secret)
     identity, moment = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
-    if not (moment.isascii() and moment.isdigit()) or abs(int(moment[:12]) - now.timestamp()) > TOLERANCE:
+    if not identity or not _is_recent(moment, now):
         return False
-    content = f"{identity}.{moment}.".encode() + body
-    expected = base64.b64encode(hmac.new(_signing_key(secret), content, sha256).digest()).decode()
+    expected = standard_signature(secret, content_with_id(identity, moment, body))
     given = [each.removeprefix("v1,") for each in headers["webhook-signature"].split() if each.startswith("v1,")]
     return any(_same(each, expected) for each in given)
+
+
+def standard_signature(secret: str, content: bytes) -> str:
+    """HMAC-SHA256 in base64, as GitLab writes it."""
+    return base64.b64encode(hmac.new(_signing_key(secret), content, sha256).digest()).decode()
+
+
+def _is_recent(moment: str, now: datetime) -> bool:
+    return moment.isascii() and moment.isdigit() and abs(int(moment[:12]) - now.timestamp()) <= TOLERANCE
 
 
 def _signing_key(secret: str) -> bytes:
@@ -125,11 +167,13 @@ def _name(event: str, asks: Asks) -> str:
     return forges.plain_name(event) if event or isinstance(asks, Ignored) else "push"
 
 
+_by_body = _by_digest(("x-holdfast-signature", "x-hub-signature-256", "x-signature-256", "x-signature"))
+ID_SIGNED_BY = {"gitlab": "webhook-signature", "generic": "x-holdfast-timestamp"}  # the header that says so
 SIGNED: Mapping[str, Callable[[str, Headers, bytes, datetime], bool]] = {
     "github": _by_github,
     "gitlab": _by_gitlab,
     "gitea": _by_digest(("x-gitea-signature", "x-forgejo-signature", "x-hub-signature-256")),
-    "generic": _by_digest(("x-holdfast-signature", "x-hub-signature-256", "x-signature-256", "x-signature")),
+    "generic": _by_generic,
 }
 EVENT_HEADERS = {
     "github": ("x-github-event",),

@@ -14,6 +14,7 @@ from msgspec import Struct
 from holdfast.builds.sending import NOTHING, Facts, delivery
 from holdfast.cli.command import Call
 from holdfast.cli.projects import settings_of
+from holdfast.clock import Clock
 from holdfast.errors import Invalid, NotFound, Unavailable
 from holdfast.projects import secret_in
 from holdfast.workflows.definition import nearest
@@ -85,7 +86,7 @@ def _git(repo: Path, *arguments: str, may_fail: bool = False) -> str:
 
 def send(forge: str, project: str, event: str, about: Facts, key: str, to: str, identity: str | None) -> Answer:
     """Send it; `Unavailable` if nobody answers."""
-    headers, body = delivery(forge, event, about, key, identity or str(uuid.uuid4()))
+    headers, body = delivery(forge, event, about, key, identity or str(uuid.uuid4()), Clock().now())
     if not to.startswith(("http://", "https://")):
         raise Invalid(f"--to {to}: give the address of a server, as in http://127.0.0.1:8765.")
     url = f"{to.rstrip('/')}/hooks/{forge}/{project}"

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from holdfast.builds.build import (
     JOB_TYPE,
@@ -29,16 +30,19 @@ from holdfast.builds.build import (
     job_key,
     still_wanted,
 )
+from holdfast.builds.labels import PullRequestLabels, added, is_older
+from holdfast.builds.webhooks import REMEMBERED
 from holdfast.errors import Conflict, NotFound
 from holdfast.jobs.job import Job, Outcome
 from holdfast.stores.acting import Acting
-from holdfast.stores.contract import BuildFilter, EndedBuild, NewBuild, NewJob, Received, StatusRow
+from holdfast.stores.contract import BuildFilter, EndedBuild, NewBuild, NewDelivery, NewJob, Received, StatusRow
 from holdfast.stores.statements import RowDict, encode_json, error_of
 
 KEPT_RESULTS = (Outcome.SUCCESS, Outcome.FAILED)  # reported again without a new run (B4)
 RECENTLY = 10.0  # seconds in which the use of the last used build is not written again
 FORGET_STATUS = 86400.0  # seconds after which a forge that cannot be told is not told any more
 decode_steps = msgspec.json.Decoder(tuple[BuildStep, ...]).decode
+decode_labels = msgspec.json.Decoder(tuple[str, ...]).decode
 decode_lines = msgspec.json.Decoder(tuple[Line, ...]).decode
 FIELDS = ("ref", "branch", "tag", "pull_request", "forge", "trusted", "title", "author", "tells")
 
@@ -66,9 +70,7 @@ class Building(Acting):
         with self.work():
             now = self.time(self.now())
             if new.delivery is not None:
-                self._first_delivery(new.project, new.forge, new.delivery)
-            if new.rebuild and new.body not in (None, new.delivery):
-                self._first_delivery(new.project, new.forge, new.body)
+                self._take(new.delivery)
             if line := _line_of(new):
                 self.rows("lock_line", {"line": f"{self.instance} {new.project} {line}"})
             names = {"project": new.project, "commit": new.commit}
@@ -86,23 +88,61 @@ class Building(Acting):
                 how, left = self._asked_again(row, new, job)
             superseded = self._supersede(build, new)
             if new.delivery is not None:
-                params = {"project": new.project, "forge": new.forge, "id": new.delivery}
-                self.run("name_delivery", {**params, "build": build})
+                self._name_delivery(new.delivery, build)
             self._audit(new.actor, "build", detail=f"{new.project} {new.commit} {how}")
             found = self._one_build({"id": build})
             if new.tells:
                 self._tell(build, first_words(found, how))
             return Received(found, how, superseded, left)
 
-    def _first_delivery(self, project: str, forge: str, delivery: str) -> None:
-        params = {"project": project, "forge": forge, "id": delivery}
-        if not self.rows("add_delivery", {**params, "now": self.time(self.now())}):
-            raise Conflict(f"Delivery `{delivery}` for project `{project}` has come before. It counts once.")
+    def receive_labelled_build(self, new: NewBuild, label: str) -> Received | None:
+        """Do the same if this label is new on the pull request; None if it is not.
 
-    def remember_delivery(self, project: str, forge: str, delivery: str) -> None:
-        """`Conflict` if it has come before."""
+        A transaction about a pull request waits for the one before it, so one label counts once.
+        """
         with self.work():
-            self._first_delivery(project, forge, delivery)
+            if new.delivery is None or label not in self._take(new.delivery):
+                return None
+            received = self.receive_build(structs.replace(new, delivery=None))
+            self._name_delivery(new.delivery, received.build.id)
+            return received
+
+    def take_delivery(self, delivery: NewDelivery) -> None:
+        """Store a delivery that asks for no build; `Conflict` if it has come before."""
+        with self.work():
+            self._take(delivery)
+
+    def _take(self, delivery: NewDelivery) -> frozenset[str]:
+        """Store that a delivery came, and return the labels that it adds; `Conflict` if it has come before."""
+        known_by = {"project": delivery.project, "forge": delivery.forge, "id": delivery.id, "digest": delivery.body}
+        params = {**known_by, "now": self.time(self.now()), "before": self.time(self._remembered_since())}
+        if not self.rows("add_delivery", params):
+            came = f"Delivery `{delivery.id}` for project `{delivery.project}` has come before. It counts once."
+            raise Conflict(f"{came} {_to_build_again(self.rows('delivery', known_by))}")
+        if delivery.body is not None and not self.rows("add_hook_body", params):
+            came = f"This body has come before for project `{delivery.project}`. It counts once in 90 days, under any delivery id."
+            raise Conflict(f"{came} {_to_build_again(self.rows('hook_body', known_by))}")
+        return frozenset() if delivery.labels is None else self._renew_labels(delivery.project, delivery.labels)
+
+    def _renew_labels(self, project: str, said: PullRequestLabels) -> frozenset[str]:
+        """Keep the labels of a pull request, and return those that are new."""
+        self.rows("lock_line", {"line": f"{self.instance} {project} #{said.pull_request}"})
+        which = {"project": project, "number": said.pull_request}
+        rows = self.rows("pull_request_labels", which)
+        known = [
+            PullRequestLabels(said.pull_request, decode_labels(row["labels"]), self.moment(row["change_time"]))
+            for row in rows
+        ]
+        last = known[0] if known else None
+        if not is_older(said, last):
+            labels = encode_json(sorted(set(said.names))).decode()
+            self.run("put_pull_request_labels", {**which, "labels": labels, "change_time": self.time(said.time)})
+        return added(said, last)
+
+    def _name_delivery(self, delivery: NewDelivery, build: int) -> None:
+        known_by = {"project": delivery.project, "build": build}
+        self.run("name_delivery", {**known_by, "forge": delivery.forge, "id": delivery.id})
+        self.run("name_hook_body", {**known_by, "digest": delivery.body})
 
     def _asked_again(self, row: RowDict, new: NewBuild, job: Job) -> tuple[str, int | None]:
         """What becomes of a build that is there, and the job that it had before if it has another now."""
@@ -159,15 +199,15 @@ class Building(Acting):
         branch: str | None,
         pull_request: int | None,
         actor: str,
-        deliveries: Sequence[tuple[str, str]] = (),
+        delivery: NewDelivery | None = None,
     ) -> Sequence[int]:
         """Abort the living builds of a branch or pull request that is no more.
 
-        `deliveries` are the forge and what the one who said so is known by: `Conflict` if it has come before; nothing is changed then.
+        `Conflict` if the delivery that says so has come before; nothing is changed then.
         """
         with self.work():
-            for forge, known_by in deliveries:
-                self._first_delivery(project, forge, known_by)
+            if delivery is not None:
+                self._take(delivery)
             params = {"project": project, "before": 2**62, "branch": branch, "pull_request": pull_request}
             return self._abort_builds(params, actor)
 
@@ -349,9 +389,15 @@ class Building(Acting):
                 self.run("note_old_jobs", {"job_key": job_key(row["project"], row["commit_id"])}, QUEUE)
             return bool(gone)
 
-    def forget_deliveries(self, older_than: float) -> None:
+    def forget_deliveries(self, limit: int = 5000) -> None:
+        """Delete deliveries and bodies that may count again, at most `limit` of each."""
         with self.work():
-            self.run("forget_deliveries", {"before": self.time(self.now() - timedelta(seconds=older_than))})
+            params = {"before": self.time(self._remembered_since()), "limit": limit}
+            self.run("forget_deliveries", params)
+            self.run("forget_hook_bodies", params)
+
+    def _remembered_since(self) -> datetime:
+        return self.now() - timedelta(seconds=REMEMBERED)
 
     # Telling the forge
 
@@ -409,6 +455,12 @@ ANY_BUILD: Mapping[str, Any] = {
     "limit": 1,
     "cache": 0,
 }
+
+
+def _to_build_again(known: Sequence[RowDict]) -> str:
+    """`known` is the row of the delivery or body that came before."""
+    build = next((row["build"] for row in known if row["build"] is not None), "BUILD")
+    return f"To build the commit again, use `holdfast builds retry {build}`."
 
 
 def _line_of(new: NewBuild) -> str:

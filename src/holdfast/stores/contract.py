@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from holdfast.builds.build import Build, BuildStep, Telling
+from holdfast.builds.labels import PullRequestLabels
 from holdfast.jobs.breaker import Breaker
 from holdfast.jobs.facts import Facts
 from holdfast.jobs.holds import Hold, Level
@@ -594,6 +595,16 @@ class TokenRow(Struct, frozen=True):
     expires_time: datetime | None
 
 
+class NewDelivery(Struct, frozen=True, kw_only=True):
+    """What a forge sent for a project. It counts once."""
+
+    project: str
+    forge: str
+    id: str
+    body: str | None = None  # its SHA-256, where the id is not signed: the body counts once, under any id
+    labels: PullRequestLabels | None = None  # to keep as the last known ones
+
+
 class NewBuild(Struct, frozen=True, kw_only=True):
     """A build that somebody asks for."""
 
@@ -607,8 +618,7 @@ class NewBuild(Struct, frozen=True, kw_only=True):
     trusted: bool = True
     title: str = ""
     author: str = ""
-    delivery: str | None = None  # by which a forge would be known to send it again
-    body: str | None = None  # of the delivery, by which it would be known under another id
+    delivery: NewDelivery | None = None  # that asks for it
     rebuild: bool = False  # also what has a result
     supersedes: bool = False  # older builds of the branch; those of the pull request always
     timeout: float | None = 600.0
@@ -927,6 +937,8 @@ class Store(Protocol):
     # Builds
     def receive_build(self, new: NewBuild) -> Received: ...
 
+    def receive_labelled_build(self, new: NewBuild, label: str) -> Received | None: ...
+
     def identity(self) -> str: ...
 
     def end_builds(
@@ -935,10 +947,10 @@ class Store(Protocol):
         branch: str | None,
         pull_request: int | None,
         actor: str,
-        deliveries: Sequence[tuple[str, str]] = (),
+        delivery: NewDelivery | None = None,
     ) -> Sequence[int]: ...
 
-    def remember_delivery(self, project: str, forge: str, delivery: str) -> None: ...
+    def take_delivery(self, delivery: NewDelivery) -> None: ...
 
     def builds(self, wanted: BuildFilter) -> Sequence[Build]: ...
 
@@ -983,7 +995,7 @@ class Store(Protocol):
 
     def tell_untold(self) -> int: ...
 
-    def forget_deliveries(self, older_than: float) -> None: ...
+    def forget_deliveries(self, limit: int = 5000) -> None: ...
 
     # The worker
     def exchange(self, turn: Turn) -> TurnAnswer: ...

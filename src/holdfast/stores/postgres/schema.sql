@@ -298,6 +298,13 @@ CREATE TABLE holdfast__hold (
     CONSTRAINT holdfast__hold_level_check CHECK ((level = ANY (ARRAY['pick'::text, 'create'::text, 'submit'::text])))
 );
 
+CREATE TABLE holdfast__hook_body (
+    project text NOT NULL COLLATE pg_catalog."C",
+    digest text NOT NULL COLLATE pg_catalog."C",
+    build bigint,
+    receive_time timestamp with time zone NOT NULL
+);
+
 CREATE TABLE holdfast__identity (
     single integer NOT NULL,
     token text NOT NULL,
@@ -439,6 +446,13 @@ CREATE TABLE holdfast__publication (
     run bigint NOT NULL,
     number integer NOT NULL,
     params text NOT NULL
+);
+
+CREATE TABLE holdfast__pull_request (
+    project text NOT NULL COLLATE pg_catalog."C",
+    number bigint NOT NULL,
+    labels text NOT NULL,
+    change_time timestamp with time zone
 );
 
 CREATE TABLE holdfast__queue (
@@ -824,6 +838,9 @@ ALTER TABLE ONLY holdfast__held
 ALTER TABLE ONLY holdfast__hold
     ADD CONSTRAINT holdfast__hold_pkey PRIMARY KEY (level, workflow, trigger);
 
+ALTER TABLE ONLY holdfast__hook_body
+    ADD CONSTRAINT holdfast__hook_body_pkey PRIMARY KEY (project, digest);
+
 ALTER TABLE ONLY holdfast__identity
     ADD CONSTRAINT holdfast__identity_pkey PRIMARY KEY (single);
 
@@ -850,6 +867,9 @@ ALTER TABLE ONLY holdfast__part
 
 ALTER TABLE ONLY holdfast__publication
     ADD CONSTRAINT holdfast__publication_pkey PRIMARY KEY (run, number);
+
+ALTER TABLE ONLY holdfast__pull_request
+    ADD CONSTRAINT holdfast__pull_request_pkey PRIMARY KEY (project, number);
 
 ALTER TABLE ONLY holdfast__queue
     ADD CONSTRAINT holdfast__queue_pkey PRIMARY KEY (name);
@@ -948,6 +968,8 @@ CREATE INDEX holdfast__firing_job_idx ON holdfast__firing USING btree (job);
 CREATE UNIQUE INDEX holdfast__firing_schedule_time_idx ON holdfast__firing USING btree (schedule, "time") WHERE (actor = 'schedule'::text);
 
 CREATE INDEX holdfast__held_id_idx ON holdfast__held USING btree (id);
+
+CREATE INDEX holdfast__hook_body_receive_time_idx ON holdfast__hook_body USING btree (receive_time);
 
 CREATE INDEX holdfast__job_job_type_job_key_id_idx ON ONLY holdfast__job USING btree (job_type, job_key, id) WHERE (job_key IS NOT NULL);
 

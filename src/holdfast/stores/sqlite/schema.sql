@@ -599,6 +599,24 @@ CREATE TABLE "holdfast__move" (
   end_time integer
 ) strict;
 
+CREATE TABLE "holdfast__pull_request" (
+  project text not null,
+  number integer not null,
+  labels text not null, -- their names, as JSON
+  change_time integer, -- of the pull request, as its forge says it
+  primary key (project, number)
+) strict, without rowid;
+
+CREATE TABLE "holdfast__hook_body" (
+  project text not null,
+  digest text not null, -- SHA-256
+  build integer, -- that it asked for
+  receive_time integer not null,
+  primary key (project, digest)
+) strict, without rowid;
+
+CREATE INDEX "holdfast__hook_body_time" on "holdfast__hook_body" (receive_time);
+
 CREATE TABLE "holdfast_work" (
   id integer primary key,
   queue text not null default 'work' check (queue = 'work'),

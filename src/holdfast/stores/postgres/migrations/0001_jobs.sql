@@ -579,7 +579,7 @@ create table {identity} (
   token text not null
 );
 
--- What forges have sent, so that nothing counts twice. For a month.
+-- What forges have sent, so that nothing counts twice. For 90 days.
 create table {delivery} (
   project text collate "C" not null,
   forge text collate "C" not null,

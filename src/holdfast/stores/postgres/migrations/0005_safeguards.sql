@@ -3,6 +3,25 @@
 -- Builds: trust, context and what conditions read.
 
 -- Webhooks: labels and bodies.
+-- The labels last known of each pull request of Gitea and Forgejo, which do not say what label was added.
+create table {pull_request} (
+  project text collate "C" not null,
+  number bigint not null,
+  labels text not null, -- their names, as JSON
+  change_time timestamptz, -- of the pull request, as its forge says it
+  primary key (project, number)
+);
+-- Bodies of webhooks whose delivery id is not signed. Each counts once.
+create table {hook_body} (
+  project text collate "C" not null,
+  digest text collate "C" not null, -- SHA-256
+  build bigint, -- that it asked for
+  receive_time timestamptz not null,
+  primary key (project, digest)
+);
+create index on {hook_body} (receive_time);
+insert into {hook_body} (project, digest, build, receive_time)
+select project, substr(id, 8), max(build), max(receive_time) from {delivery} where id like 'sha256:%' group by project, id;
 
 -- Access: tokens, browser sessions and login links.
 

@@ -127,8 +127,9 @@ order by b.use_time limit :limit;
 delete from {build} where id = :id and job = :job and completed returning project, commit_id;
 
 -- name: add_delivery
--- Answers nothing if it has come before.
-insert into {delivery} (project, forge, id, receive_time) values (:project, :forge, :id, :now) on conflict do nothing returning id;
+-- Answers nothing if it has come since `before`.
+insert into {delivery} as known (project, forge, id, receive_time) values (:project, :forge, :id, :now)
+on conflict (project, forge, id) do update set receive_time = excluded.receive_time, build = null where known.receive_time < :before returning id;
 
 -- name: delivery
 select build from {delivery} where project = :project and forge = :forge and id = :id;
@@ -137,7 +138,30 @@ select build from {delivery} where project = :project and forge = :forge and id 
 update {delivery} set build = :build where project = :project and forge = :forge and id = :id;
 
 -- name: forget_deliveries
-delete from {delivery} where receive_time < :before;
+delete from {delivery} where (project, forge, id) in
+  (select project, forge, id from {delivery} where receive_time < :before order by receive_time limit :limit);
+
+-- name: add_hook_body
+-- Answers nothing if it has come since `before`.
+insert into {hook_body} as known (project, digest, receive_time) values (:project, :digest, :now)
+on conflict (project, digest) do update set receive_time = excluded.receive_time, build = null where known.receive_time < :before returning digest;
+
+-- name: hook_body
+select build from {hook_body} where project = :project and digest = :digest;
+
+-- name: name_hook_body
+update {hook_body} set build = :build where project = :project and digest = :digest;
+
+-- name: forget_hook_bodies
+delete from {hook_body} where (project, digest) in
+  (select project, digest from {hook_body} where receive_time < :before order by receive_time limit :limit);
+
+-- name: pull_request_labels
+select labels, change_time from {pull_request} where project = :project and number = :number;
+
+-- name: put_pull_request_labels
+insert into {pull_request} as known (project, number, labels, change_time) values (:project, :number, :labels, :change_time)
+on conflict (project, number) do update set labels = excluded.labels, change_time = coalesce(excluded.change_time, known.change_time);
 
 -- name: add_status
 insert into {status} (build, step, state, description, create_time) values (:build, :step, :state, :description, :now);

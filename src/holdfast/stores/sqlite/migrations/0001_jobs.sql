@@ -552,7 +552,7 @@ create table {identity} (
   token text not null
 ) strict;
 
--- What forges have sent, so that nothing counts twice. For a month.
+-- What forges have sent, so that nothing counts twice. For 90 days.
 create table {delivery} (
   project text not null,
   forge text not null,
