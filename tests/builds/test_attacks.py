@@ -167,3 +167,34 @@ def test_what_is_no_text_and_marks_of_our_own_do_not_confuse_the_log(repository:
 def test_nobody_is_asked_for_a_password_or_to_turn_a_page(repository: Repository, folder: Path) -> None:
     lines = ("! (exec < /dev/tty)", "git log", "seq 500 | ${PAGER:-less}")
     assert build(repository.order(one_step(*lines), silence_timeout=60), folder).error is None
+
+
+# The keeper is $1, the guardian $2: ancestors, in this order.
+ANCESTORS = """
+p=$$; set --
+while [ $p -gt 1 ]; do
+    p=$(awk '/^PPid/ {print $2}' /proc/$p/status); grep -qa [k]eeper.py /proc/$p/cmdline && set -- "$@" $p
+done
+"""
+DAEMON = "(setsid nohup sleep SECONDS >/dev/null 2>&1 &) ; sleep 0.1"
+
+
+KEEPER_AND_GUARDIAN = ("$1", "$2", "$1 $2")
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        *(f"kill -{number} {which}" for number in ("KILL", "STOP") for which in KEEPER_AND_GUARDIAN),
+        "kill -STOP $2 && kill -KILL $1 $2",  # neither sees the other's death
+    ],
+)
+def test_a_step_that_kills_or_stops_what_watches_over_it_leaves_no_process(
+    repository: Repository, folder: Path, attack: str
+) -> None:
+    seconds = unique()
+    line = f"{DAEMON}; {ANCESTORS.strip()}; test $# = 2 && {attack}; exec sleep SECONDS"
+    result = build(repository.order(one_step(line.replace("SECONDS", seconds))), folder)
+    assert not alive(seconds)
+    assert (result.outcome, result.error) == ("error", "a process that watches over the build was killed or stopped")
+    assert result.steps == {"only": "ERROR"}

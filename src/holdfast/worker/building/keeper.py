@@ -1,16 +1,14 @@
-"""A program of its own that runs the commands of one build and lets nothing of them live on.
+"""The inner of the two processes that watch over a build: it runs the build's commands one at a time.
 
-- It uses the standard library only and is started without anything else (`python -I -S`): it is there in 30 ms, has one
-  thread, and so may fork.
-- It adopts every process that its commands leave behind, so that it can end them all: daemons too.
-- It reads one request a line, and answers each with one line. When its input ends, or its parent does, it ends everything.
+- It adopts every process that its commands leave behind, and ends them all when a command has ended: daemons too.
+- It reads one request a line, and answers each with one line. When its input ends, or the guardian does, it ends everything.
 - What commands print goes from a terminal of their own to the log, counted and with secrets blotted out.
+- It uses the standard library and its neighbours only.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import json
@@ -24,6 +22,8 @@ import sys
 import termios
 import time
 
+from holdfast.worker.building import process_tree
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # to import it would take a quarter of the time in which a keeper is there
     from typing import Any, NoReturn
@@ -32,15 +32,15 @@ TICK = 0.25  # seconds between two looks at what the processes use
 PROGRESS = 9  # the descriptor on which the commands say which line they are at
 ROWS, COLUMNS = 40, 120
 NICER = 5  # a build steps behind the worker's own heartbeat
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 BLOT = b"***"
 SHORTEST_SECRET = 4
 
 
-def main(log: int, echo: int) -> None:
+def main(log: int, echo: int, guardian: int) -> None:
     """Serve requests until there are no more."""
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    keeper = Keeper(_own(log), None if echo < 0 else _own(echo))
+    process_tree.adopt_orphans()
+    process_tree.signal_at_parents_death(signal.SIGTERM)
+    keeper = Keeper(_own(log), None if echo < 0 else _own(echo), guardian)
     os.dup2(os.open(os.devnull, os.O_RDONLY), PROGRESS, inheritable=False)  # nothing else may get this number
     try:
         while True:
@@ -52,7 +52,7 @@ def main(log: int, echo: int) -> None:
     except BrokenPipeError:
         return
     finally:
-        end_all()
+        process_tree.end_below()
 
 
 def _own(descriptor: int) -> int:
@@ -63,17 +63,11 @@ def _own(descriptor: int) -> int:
 
 
 class Keeper:
-    def __init__(self, log: int, echo: int | None) -> None:
-        self._log, self._echo = log, echo
-        self._parent = os.getppid()
+    def __init__(self, log: int, echo: int | None, guardian: int) -> None:
+        self._log, self._echo, self._guardian = log, echo, guardian
         self._input = b""
         self._ended = False
-        woken, wake = os.pipe()
-        for descriptor in (woken, wake):
-            os.set_blocking(descriptor, False)
-        self._woken = woken
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._woken = process_tree.signal_pipe()
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, self._be_told)
 
@@ -99,11 +93,11 @@ class Keeper:
         try:
             command.start()
             why = self._watch(command, began)
-            end_all()
+            process_tree.end_below()
             command.drain()
             why = why or ("log" if command.full else None)
         except OSError as error:
-            end_all()
+            process_tree.end_below()
             return {"code": None, "why": "broken", "detail": str(error), "line": command.line}
         finally:
             command.close()
@@ -122,7 +116,7 @@ class Keeper:
                 why = command.overdue(now - began, now)
                 if not why and now - looked >= TICK:
                     looked, why = now, command.overuse()
-                if self._ended or os.getppid() != self._parent:
+                if self._ended or os.getppid() != self._guardian:
                     why, self._ended = "stopped", True
                 if why:
                     return why
@@ -132,8 +126,7 @@ class Keeper:
         if descriptor == 0:
             self._hear()
         elif descriptor == self._woken:
-            with contextlib.suppress(BlockingIOError):
-                os.read(self._woken, 4096)
+            process_tree.empty_signal_pipe(self._woken)
             command.reap()
         elif command.read(descriptor) == b"":
             selector.unregister(descriptor)
@@ -171,7 +164,7 @@ class Command:
     def _become(self, terminal: int, told: int) -> NoReturn:
         """In the new process: the command."""
         try:
-            _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            process_tree.signal_at_parents_death(signal.SIGKILL)
             os.setsid()  # and no controlling terminal: who asks for a password there would wait for ever
             nothing = os.open(os.devnull, os.O_RDONLY)
             for source, target in ((told, PROGRESS), (nothing, 0), (terminal, 1), (terminal, 2)):
@@ -242,8 +235,8 @@ class Command:
 
     def overuse(self) -> str | None:
         """Whether all its processes together are too many, or too big."""
-        processes = descendants()
-        tasks = sum(_tasks(pid) for pid in processes)
+        processes = process_tree.descendants(os.getpid())
+        tasks = sum(process_tree.count_tasks(pid) for pid in processes)
         if tasks > self._request["processes"]:
             self.detail = str(tasks)
             return "processes"
@@ -336,74 +329,6 @@ def _places(text: bytes, secret: bytes) -> list[int]:
     return found
 
 
-def end_all() -> None:
-    """End every process below this one. None can fork while all are stopped, so none is left."""
-    until = time.monotonic() + 5.0
-    while True:
-        stopped: set[int] = set()
-        while fresh := [pid for pid in descendants() if pid not in stopped]:
-            for pid in fresh:
-                _signal(pid, signal.SIGSTOP)
-            stopped.update(fresh)
-        for pid in stopped:
-            _signal(pid, signal.SIGKILL)
-        if not _reaped() or time.monotonic() > until:
-            return
-        time.sleep(0.002)
-
-
-def _reaped() -> bool:
-    """Bury the dead; whether there are children that live."""
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-        return True
-    return False
-
-
-def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
-
-
-def descendants() -> list[int]:
-    """Every living process below this one."""
-    found: list[int] = []
-    more = [os.getpid()]
-    while more:
-        children = _children(more.pop())
-        found += children
-        more += children
-    return found
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    try:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
-                found += map(int, file.read().split())
-    except FileNotFoundError:
-        if not os.path.isdir("/proc/self"):
-            return _children_by_ps(pid)
-    except OSError:
-        pass
-    return found
-
-
-def _children_by_ps(pid: int) -> list[int]:
-    with os.popen(f"/bin/ps -axo pid=,ppid= | /usr/bin/awk '$2 == {pid:d} {{ print $1 }}'") as listing:
-        return [int(word) for word in listing.read().split()]
-
-
-def _tasks(pid: int) -> int:
-    """Its threads, as links of a folder: a number without a walk."""
-    try:
-        return os.stat(f"/proc/{pid}/task").st_nlink - 2
-    except OSError:
-        return 1
-
-
 def _memory(processes: list[int], exact: bool) -> int:
     """Bytes that belong to them alone; not exact, pages that they share are counted for each."""
     page = os.sysconf("SC_PAGESIZE")
@@ -446,7 +371,7 @@ def _tasks_of(user: int) -> int:
         for name in os.listdir("/proc"):
             if name.isdecimal():
                 with contextlib.suppress(OSError):
-                    total += _tasks(int(name)) if os.stat(f"/proc/{name}").st_uid == user else 0
+                    total += process_tree.count_tasks(int(name)) if os.stat(f"/proc/{name}").st_uid == user else 0
     return total
 
 
@@ -462,12 +387,3 @@ def _plain(terminal: int) -> None:
 def _write_all(descriptor: int, text: bytes) -> None:
     while text:
         text = text[os.write(descriptor, text) :]
-
-
-def _prctl(option: int, value: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))

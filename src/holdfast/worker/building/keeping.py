@@ -2,20 +2,38 @@
 
 import contextlib
 import os
+import selectors
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from secrets import token_hex
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from holdfast.builds.order import Limits
+from holdfast.clock import monotonic
+from holdfast.worker.building import process_tree
 
 PROGRAM = Path(__file__).with_name("keeper.py")
+# Makes empty packages of the names that the program imports by: to import Holdfast itself takes five times as long.
+START = """
+import sys, types
+from os.path import dirname
+path, log, echo = sys.argv[1:]
+for name in ("holdfast.worker.building", "holdfast.worker", "holdfast"):
+    path = dirname(path)
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [path]
+from holdfast.worker.building import guardian
+guardian.main(int(log), int(echo))
+"""
 PATIENCE = 8.0  # seconds that a keeper has to end everything
+TICK = 1.0  # seconds between two looks whether the guardian still runs
+MARK = "HOLDFAST_KEEPER"  # variable of every command: the build that it belongs to
 
 
 class Ended(Struct, frozen=True):
@@ -54,12 +72,16 @@ class Keeper:
     def __init__(self, log: int, echo: int | None, limits: Limits, secrets: Sequence[str] = ()) -> None:
         self._limits, self._secrets = limits, list(secrets)
         self._lock = threading.Lock()
-        self._stopped = False
+        self._stop_time: float | None = None
+        self._mark = token_hex(8)
         # Copies: in the keeper the numbers 0 to 2 are its own.
         kept = [os.dup(descriptor) for descriptor in ((log,) if echo is None else (log, echo))]
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(PROGRAM), str(kept[0]), str(kept[1] if echo is not None else -1)],
+                [
+                    *(sys.executable, "-I", "-S", "-c", START, str(PROGRAM)),
+                    *(str(kept[0]), str(kept[1] if echo is not None else -1)),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 pass_fds=kept,
@@ -82,10 +104,10 @@ class Keeper:
         silence_timeout: float | None,
         log_room: int,
     ) -> Ended:
-        """Run a command to its end; `Stopped` if the build is told to end meanwhile, `Lost` if the keeper dies."""
+        """Run a command to its end. Raises `Stopped` if the build is to end, and `Lost` if the keeper dies."""
         request = _Request(
             arguments=arguments,
-            env=env,
+            env={**env, MARK: self._mark},
             cwd=str(cwd),
             timeout=timeout,
             silence_timeout=silence_timeout,
@@ -96,37 +118,51 @@ class Keeper:
             secrets=self._secrets,
         )
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         try:
             with self._lock:
-                if self._stopped:
+                if self._stop_time is not None:
                     raise Stopped
                 self._process.stdin.write(msgspec.json.encode(request) + b"\n")
                 self._process.stdin.flush()
-            answer = self._process.stdout.readline()
+            answer = self._answer()
         except (BrokenPipeError, ValueError):
             answer = b""
-        if self._stopped:
+        if self._stop_time is not None:
             raise Stopped
-        if not answer:
-            raise Lost("the process that watches over the build was killed")
-        return msgspec.json.decode(answer, type=Ended)
+        ended = msgspec.json.decode(answer, type=Ended) if answer else None
+        if ended is None or ended.why == "stopped":
+            raise Lost("a process that watches over the build was killed or stopped")
+        return ended
+
+    def _answer(self) -> bytes:
+        """The keeper's next line; empty if it is gone, stopped, or does not end in time after `stop`."""
+        assert self._process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while not selector.select(TICK):
+                overstays = self._stop_time is not None and monotonic() > self._stop_time + PATIENCE
+                if overstays or process_tree.is_stopped(self._process.pid):
+                    return b""
+        return self._process.stdout.readline()
 
     def stop(self) -> None:
         """Have everything ended. `run` raises `Stopped` when it is."""
         with self._lock:
-            self._stopped = True
+            self._stop_time = self._stop_time or monotonic()
             self._hang_up()
 
     def close(self) -> None:
-        """Returns when no process of the build is left."""
+        """Return when no process of the build is left."""
         with self._lock:
             self._hang_up()
         try:
-            self._process.wait(PATIENCE)
+            self._process.wait(0 if process_tree.is_stopped(self._process.pid) else PATIENCE)
         except subprocess.TimeoutExpired:
+            process_tree.end_all(lambda: process_tree.living_below(self._process.pid))
             self._process.kill()
             self._process.wait()
+        if self._process.returncode != 0:
+            process_tree.end_all(lambda: process_tree.marked(f"{MARK}={self._mark}"))
         assert self._process.stdout is not None
         self._process.stdout.close()
 
