@@ -149,6 +149,7 @@ def test_doctor_tells_of_projects_also_where_no_instance_is_yet(cli: Call, sqlit
     answer = cli("doctor", "--config", str(settings), "--url", sqlite_url)
     assert answer.code == 3
     assert "There is no SQLite file" in answer.err
+    assert "Start `holdfast dev` or a worker, or run `holdfast migrate`" in answer.err
     told = "nothing in environment variable NOT_SET; there is no repository at /nowhere"
     assert f"project demo: {told}" in answer.out
     for name in ("git", "bubblewrap", "folder of builds"):

@@ -1,7 +1,8 @@
 """Builds for people: the list, one build with its steps, and a log as it is or as it grows."""
 
+import codecs
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import BinaryIO
 
@@ -11,8 +12,9 @@ from rich.text import Text
 
 from holdfast.builds.build import Build
 from holdfast.builds.result import Output
+from holdfast.cli.log_text import LogText
 from holdfast.cli.output import say_json
-from holdfast.cli.tables import coloured, facts, indented, listing, relative, span
+from holdfast.cli.tables import coloured, facts, indented, listing, relative, shows_colours, span
 from holdfast.clock import sleep
 from holdfast.errors import NotFound
 from holdfast.projects import Projects
@@ -69,33 +71,44 @@ def blocks(build: Build, outputs: Sequence[Output], now: datetime) -> list[Rende
 def pour(projects: Projects, build_id: int, follow: bool, as_json: bool) -> None:
     """The log to standard output; with `follow` until the build is over."""
     build, position, job = projects.use(build_id), 0, 0
+    write = _writer(as_json)
     while True:
         over, path = not build.active, projects.log_path(build)
         if build.job_id != job:
-            position, job = 0, build.job_id
+            position, job, write = 0, build.job_id, _writer(as_json)
         if not path.exists() and not follow:
             raise NotFound(
                 f"{build.words} is `{build.build_state}` and has no log in {projects.folder}. "
                 "Run this where the settings file names its folder, or wait with --follow."
             )
         if path.exists():
-            position = _pour_from(path.open("rb"), position, as_json)
+            position = _pour_from(path.open("rb"), position, write)
         if over or not follow:
             return
         sleep(PAUSE)
         build = projects.look(build_id)
 
 
-def _pour_from(file: BinaryIO, position: int, as_json: bool) -> int:
+def _writer(as_json: bool) -> Callable[[bytes], None]:
+    """What writes the pieces of one log: for a program everything, as JSON; for a person text."""
+    if as_json:
+        letters = codecs.getincrementaldecoder("utf-8")("replace")
+        return lambda piece: say_json({"text": letters.decode(piece)}, lines=True)
+    text = LogText(colours=shows_colours())
+
+    def write(piece: bytes) -> None:
+        sys.stdout.write(text.text(piece))
+        sys.stdout.flush()
+
+    return write
+
+
+def _pour_from(file: BinaryIO, position: int, write: Callable[[bytes], None]) -> int:
     with file:
         file.seek(position)
         while chunk := file.read(CHUNK):
             position += len(chunk)
-            if as_json:
-                say_json({"text": chunk.decode("utf-8", "replace")}, lines=True)
-            else:
-                sys.stdout.buffer.write(chunk)
-                sys.stdout.buffer.flush()
+            write(chunk)
     return position
 
 

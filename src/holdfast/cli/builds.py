@@ -119,7 +119,7 @@ def log(
     build: BuildId,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the build is over.")] = False,
 ) -> None:
-    """The log of a build, colours included."""
+    """The log of a build; with colours only on a terminal, and not if NO_COLOR is set."""
     from holdfast.cli import build_page, instance
     from holdfast.cli.projects import looking_at
 

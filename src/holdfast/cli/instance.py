@@ -37,7 +37,10 @@ def choose(settings: Settings, *, sets_up: bool = False) -> str:
     url = database(settings)
     missing = _missing_file(url)
     if missing is not None and not sets_up:
-        raise NotFound(f"There is no SQLite file {missing}. Check the URL; a worker, or `holdfast migrate`, makes one.")
+        raise NotFound(
+            f"There is no SQLite file {missing}: nothing has been started on it yet. "
+            "Start `holdfast dev` or a worker, or run `holdfast migrate`; each makes the file. If it is elsewhere, name it with --url."
+        )
     found = _instances(url) if missing is None else []
     return pick(found, settings.instance, without_password(url), sets_up)
 

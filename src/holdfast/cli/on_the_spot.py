@@ -83,7 +83,8 @@ def build(asked: Asked, as_json: bool, outputs: Path | None) -> int:
     if outputs is not None:
         _make(outputs)
     echo = sys.stderr if as_json else sys.stdout
-    place = Place(source=asked.path.resolve(), echo=echo.fileno(), colours=echo.isatty(), step=asked.step)
+    colours = echo.isatty() and not os.environ.get("NO_COLOR")
+    place = Place(source=asked.path.resolve(), echo=echo.fileno(), colours=colours, step=asked.step)
     with tempfile.TemporaryDirectory(prefix="holdfast-build-") as folder:
         path = Path(folder) / "build"
         try:

@@ -98,7 +98,9 @@ def send(forge: str, project: str, event: str, about: Facts, key: str, to: str, 
         with error:
             return Answer(error.code, _json(error.read()))
     except (OSError, ValueError) as error:
-        raise Unavailable(f"Nobody answers at {url}: {error}. Start `holdfast dev`, or correct --to.") from error
+        raise Unavailable(
+            f"No server answers at {url}: {error}. Start `holdfast dev` or `holdfast serve`, or correct --to."
+        ) from error
 
 
 def _json(body: bytes) -> dict[str, Any]:

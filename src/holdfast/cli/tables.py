@@ -17,7 +17,19 @@ from rich.text import Text
 from holdfast.cli.output import say, visible
 from holdfast.jobs.wording import moment, relative, span
 
-__all__ = ["cell", "coloured", "console", "facts", "indented", "listing", "moment", "relative", "show", "span"]
+__all__ = [
+    "cell",
+    "coloured",
+    "console",
+    "facts",
+    "indented",
+    "listing",
+    "moment",
+    "relative",
+    "show",
+    "shows_colours",
+    "span",
+]
 
 WIDTH_OF_A_PIPE = 4000
 NARROW = 80
@@ -38,6 +50,12 @@ def console() -> Console:
     if not out.is_terminal:
         out.width = WIDTH_OF_A_PIPE
     return out
+
+
+def shows_colours() -> bool:
+    """Return whether standard output is a terminal with colours, and the user has not switched them off (`NO_COLOR`)."""
+    out = console()
+    return out.color_system is not None and not out.no_color
 
 
 def show(*parts: RenderableType, empty: str = "") -> None:
