@@ -76,7 +76,9 @@ PROJECTS = {
     "rebuild_label": "The label on a pull request that has it built, whatever there is.",
     "strangers": "What has a pull request of another repository built: `label`, a maintainer's; `build`, its coming; `never`, nothing.",
     "supersede": "Whether a new commit on a branch ends the older build, as one on a pull request does.",
-    "public_badge": "Whether the badge needs no token.",
+    "public_badge": 'What badge needs no token: `true`, that of the default branch; `"all"`, that of every branch; `false`, none.',
+    "default_branch": "The branch whose badge is public, and that a badge without a branch shows. Without it: as the forge says in its webhooks, "
+    "else as the repository's HEAD says when it is built.",
     "web": "Where people look at the repository: the page of a build links its commit there, as `<web>/commit/<commit>`.",
     "timeout": "Seconds for a whole build.",
     "silence_timeout": "Seconds in which a build may print nothing.",

@@ -34,7 +34,7 @@ from holdfast.builds.build import (
 )
 from holdfast.builds.forges import Ended, Ignored, Ping, Wanted
 from holdfast.builds.order import BuildOrder
-from holdfast.builds.project import BuildSettings, Decided, Project, Secret, decide
+from holdfast.builds.project import ALL_BRANCHES, BuildSettings, Decided, Project, Secret, decide
 from holdfast.builds.result import BuildResult, StepChange
 from holdfast.builds.statuses import message
 from holdfast.builds.webhooks import Delivery
@@ -45,6 +45,7 @@ from holdfast.jobs.outcome import Retry
 from holdfast.jobs.retry import Exponential
 from holdfast.stores.contract import BuildFilter, EndedBuild, NewBuild, NewDelivery, Received, Store
 from holdfast.worker import builder
+from holdfast.worker.building import source
 from holdfast.worker.building.folder import hold, owner_of, remove, remove_leftovers
 from holdfast.worker.building.performance import Place
 from holdfast.worker.building.sandbox import Proven
@@ -217,6 +218,21 @@ class Projects:
         found = self.builds(project=project, branch=branch, trusted=True, limit=LATEST)
         return next((build for build in found if build.outcome != "aborted"), next(iter(found), None))
 
+    def default_branch(self, project: Project) -> str | None:
+        """Return the default branch: the setting, else what the forge or the repository said last."""
+        return project.default_branch or self.app.store.default_branch(project.name)
+
+    def badge_build(self, project: Project, branch: str | None, outsider: bool) -> Build | None:
+        """Return the build whose end a badge shows. Without `branch` it is one of the default branch.
+
+        A person without a token learns of other branches only if the project says so: not even whether they exist.
+        """
+        default = self.default_branch(project)
+        wanted = branch or default
+        if outsider and project.public_badge != ALL_BRANCHES and (wanted is None or wanted != default):
+            return None
+        return self.latest(project.name, wanted)
+
     def result(self, build: Build) -> BuildResult | None:
         """What came of it, from memory where it is in CACHED; None while it is active, or if its folder is not here."""
         if build.active:
@@ -276,6 +292,7 @@ class Projects:
         """The handler: what `perform` found out goes into the store before the job ends."""
         job = current_job()
         found = await asyncio.to_thread(self._to_build, build, job.id)
+        await asyncio.to_thread(self._ask_for_default_branch, found)
         path, steps = self.path(job.id), Steps(self.app.store, job.id, job.attempt)
         order = await asyncio.to_thread(self._order, found)
         try:
@@ -285,6 +302,14 @@ class Projects:
             raise
         await asyncio.to_thread(self._complete, job.id, job.attempt, result)
         return builder.conclude(result)
+
+    def _ask_for_default_branch(self, build: Build) -> None:
+        """For a public badge of a project whose forge has not said it."""
+        project = self.settings.projects.get(build.project)
+        if project is None or project.public_badge is not True or self.default_branch(project) is not None:
+            return
+        if (branch := source.default_branch(project.repository)) is not None:
+            self.app.store.put_default_branch(project.name, branch)
 
     def _to_build(self, build: int, job_id: int) -> Build:
         """The build that this job is for; a job that somebody made by hand is for none."""
@@ -431,7 +456,12 @@ class Projects:
 
 def _counted(project: Project, delivery: Delivery) -> NewDelivery:
     return NewDelivery(
-        project=project.name, forge=delivery.forge, id=delivery.id, body=delivery.body, labels=delivery.labels
+        project=project.name,
+        forge=delivery.forge,
+        id=delivery.id,
+        body=delivery.body,
+        labels=delivery.labels,
+        default_branch=delivery.default_branch,
     )
 
 

@@ -21,7 +21,7 @@ from holdfast.builds.project import BuildSettings, Project, Secret
 from holdfast.builds.sending import EVENTS, SIGNED, Facts
 from holdfast.builds.webhooks import FORGES, LONGEST_BODY
 from holdfast.clock import MovableClock
-from holdfast.web import hooks
+from holdfast.web import hooks, secret
 from holdfast.web.app import create
 from tests.builds.making import Repository
 from tests.builds.yard import FAILING, QUICK, SECRET, Yard
@@ -66,6 +66,12 @@ def signature_of(forge: str, body: bytes) -> dict[str, str]:
 def signed(body: bytes, secret: str = SECRET) -> dict[str, str]:
     digest = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
     return {"X-Hub-Signature-256": f"sha256={digest}", "X-GitHub-Event": "push", "X-GitHub-Delivery": digest[:20]}
+
+
+def with_token(here: Yard) -> dict[str, str]:
+    token = secret.new()
+    here.app.store.add_token(token[-9:], secret.hashed(token), kind="token", scope="read", lasts=None, actor="tests")
+    return {"Authorization": f"Bearer {token}"}
 
 
 async def slowly(asgi: Any, more: Callable[[], Awaitable[bytes]]) -> int:
@@ -697,6 +703,58 @@ class TestBadges:
         answer = client.get("/badges/demo.svg?branch=main")
         assert ("success" in answer.text, answer.headers["content-type"]) == (True, "image/svg+xml")
         assert "unknown" in client.get("/badges/demo.svg?branch=other").text
+        assert "success" in client.get("/badges/demo.svg").text, "without a branch it is the default one"
+
+    def test_shows_an_outsider_nothing_of_another_branch_not_even_that_it_exists(
+        self, client: Client, here: Yard, repository: Repository
+    ) -> None:
+        here.build(repository.commit(QUICK))
+        other = here.ask(repository.commit(FAILING), branch="secret", ref="refs/heads/secret").build
+        here.app.run_until_idle()
+        assert here.projects.look(other.id).outcome == "failed"
+        exists, nothing = (client.get(f"/badges/demo.svg?branch={branch}") for branch in ("secret", "absent"))
+        assert exists.text.replace("secret", "absent") == nothing.text
+        assert exists.headers == nothing.headers
+        assert "failed" in client.get("/badges/demo.svg?branch=secret", headers=with_token(here)).text
+        assert "success" in client.get("/badges/demo.svg", headers=with_token(here)).text
+
+    def test_of_all_branches_is_public_if_the_project_says_so(
+        self, yard: Callable[..., Yard], repository: Repository
+    ) -> None:
+        here = yard(public_badge="all")
+        here.ask(repository.commit(QUICK), branch="topic", ref="refs/heads/topic")
+        here.app.run_until_idle()
+        with TestClient(create(here.app, projects=here.projects), base_url=ADDRESS) as client:
+            assert "success" in client.get("/badges/demo.svg?branch=topic").text
+            assert "success" in client.get("/badges/demo.svg").text, "no default branch is known"
+
+    @pytest.mark.parametrize("forge", ["github", "gitea", "gitlab"])
+    def test_goes_by_the_default_branch_that_the_forge_says(
+        self, client: Client, here: Yard, repository: Repository, forge: str
+    ) -> None:
+        facts = {"forge": forge, "commit": repository.commit(QUICK), "default_branch": "trunk"}
+        assert send(client, branch="trunk", **facts).status_code == 202
+        here.app.run_until_idle()
+        assert "success" in client.get("/badges/demo.svg?branch=trunk").text
+        assert "unknown" in client.get("/badges/demo.svg?branch=main").text
+        assert here.projects.default_branch(here.demo) == "trunk"
+
+    def test_goes_by_the_setting_before_all(self, yard: Callable[..., Yard], repository: Repository) -> None:
+        here = yard(public_badge=True, default_branch="release")
+        here.build(repository.commit(QUICK))
+        here.app.store.put_default_branch("demo", "main")
+        with TestClient(create(here.app, projects=here.projects), base_url=ADDRESS) as client:
+            assert "unknown" in client.get("/badges/demo.svg?branch=main").text
+            here.ask(repository.commit(QUICK, {"x": "y"}), branch="release", ref="refs/heads/release")
+            here.app.run_until_idle()
+            assert "success" in client.get("/badges/demo.svg").text
+
+    def test_shows_nothing_where_the_default_branch_is_not_known(self, client: Client, here: Yard) -> None:
+        here.ask("ab" * 20)
+        assert here.projects.default_branch(here.demo) is None
+        main, none = (client.get(f"/badges/demo.svg?branch={branch}").text for branch in ("main", "none"))
+        assert main.replace("main", "none") == none
+        assert "unknown" in client.get("/badges/demo.svg").text
 
     def test_a_strangers_branch_of_the_same_name_does_not_show(
         self, client: Client, here: Yard, repository: Repository

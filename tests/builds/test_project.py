@@ -75,9 +75,19 @@ def test_little_has_to_be_said() -> None:
     assert read_settings({"url": "x"}, "holdfast.toml") is None
 
 
+@pytest.mark.parametrize("said", ['public_badge = "all"', "public_badge = true", 'default_branch = "trunk"'])
+def test_what_the_badge_shows_may_be_said(said: str) -> None:
+    name, _, value = said.partition(" = ")
+    found = settings(f'[projects.demo]\nrepository = "/x"\n{said}').projects["demo"]
+    assert getattr(found, name) == {"true": True}.get(value, value.strip('"'))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ('[projects.demo]\nrepository = "/x"\npublic_badge = "main"', "it is true"),
+        ('[projects.demo]\nrepository = "/x"\npublic_badge = 1', "it is true"),
+        ('[projects.demo]\nrepository = "/x"\ndefault_branch = "--x"', "`default_branch`: Branch"),
         ('[builds]\nfoldr = "x"', "unknown key `foldr`; the nearest known one is `folder`"),
         (
             '[projects.demo]\nrepositry = "x"',

@@ -329,6 +329,18 @@ class TestTheIdOfADelivery:
         assert delivered("generic", "star", {}).id != delivered("generic", "star", {"a": 1}).id
 
 
+class TestTheDefaultBranch:
+    @pytest.mark.parametrize("where", ["repository", "project"])
+    def test_is_said_by_the_forge(self, where: str) -> None:
+        assert delivered("github", "star", {where: {"default_branch": "trunk"}}).default_branch == "trunk"
+
+    @pytest.mark.parametrize(
+        "said", [{}, {"repository": None}, {"repository": {"default_branch": "--x"}}, {"project": 7}]
+    )
+    def test_is_none_where_it_is_not_said_or_no_name(self, said: dict[str, Any]) -> None:
+        assert delivered("github", "star", said).default_branch is None
+
+
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason="the samples are not here")
 @pytest.mark.parametrize(
     "sample", sorted(SAMPLES.glob("*.json")) if SAMPLES.is_dir() else [], ids=lambda path: path.stem

@@ -156,6 +156,7 @@ def rest(sql: RawSql, now: object, job: int) -> None:
     sql(
         "insert into {delivery} (project, forge, id, build, receive_time) values ('p', 'github', 'd', 1, :now)", now=now
     )
+    sql("insert into {default_branch} (project, branch) values ('p', 'main')")
     sql("insert into {hook_body} (project, digest, build, receive_time) values ('p', 'd', 1, :now)", now=now)
     sql("insert into {pull_request} (project, number, labels, change_time) values ('p', 7, '[\"wip\"]', :now)", now=now)
     sql(

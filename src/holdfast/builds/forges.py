@@ -310,6 +310,27 @@ def read_generic(event: str, body: bytes) -> Asks:
     )
 
 
+class Home(Struct, frozen=True):
+    default_branch: str | None = None
+
+
+class Homed(Struct, frozen=True):
+    """Where a body says what it is about: GitLab calls it the project."""
+
+    repository: Home | None = None
+    project: Home | None = None
+
+
+def default_branch(body: bytes) -> str | None:
+    """Return the default branch of the repository that an event is about, if the body says it."""
+    try:
+        said = msgspec.json.decode(body, type=Homed)
+        homes = [home.default_branch for home in (said.repository, said.project) if home is not None]
+        return next((check_ref(branch) for branch in homes if branch), None)
+    except (msgspec.DecodeError, Invalid):
+        return None
+
+
 def ignored(event: str) -> Ignored:
     return Ignored(f"`{plain_name(event)}` is not acted on" if event else "the delivery names no event")
 

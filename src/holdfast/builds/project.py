@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from holdfast.builds.forges import Ignored, Wanted
-from holdfast.builds.names import check_project
+from holdfast.builds.names import check_project, check_ref
 from holdfast.builds.order import (
     ADDRESS,
     BUILD_FILE,
@@ -29,6 +29,7 @@ from holdfast.errors import Invalid
 
 EVENTS = ("push", "tag", "pull_request")
 STRANGERS = ("label", "build", "never")
+ALL_BRANCHES = "all"
 
 
 class Secret(Struct, frozen=True):
@@ -65,7 +66,8 @@ class Project(Struct, frozen=True, kw_only=True):
     rebuild_label: str = "rebuild"
     strangers: str = "label"  # what builds a stranger's pull request: a maintainer's label, whatever comes, or nothing
     supersede: bool = False  # a new commit on a branch ends the older build
-    public_badge: bool = False
+    public_badge: bool | str = False  # without a token: of the default branch, or of "all" branches
+    default_branch: str | None = None  # wins over what the forge and the repository say
     web: str | None = None  # where people look at the repository
     timeout: float = 600.0
     silence_timeout: float = 300.0
@@ -194,6 +196,19 @@ def _flag(value: Any, where: str) -> bool:
     return value
 
 
+def _public_badge(value: Any, where: str) -> bool | str:
+    if value != ALL_BRANCHES and not isinstance(value, bool):
+        raise Invalid(f'{where} is {value!r:.60}; it is true (the default branch), "{ALL_BRANCHES}" or false.')
+    return bool(value) if isinstance(value, bool) else ALL_BRANCHES
+
+
+def _branch(value: Any, where: str) -> str:
+    try:
+        return check_ref(value)
+    except Invalid as error:
+        raise Invalid(f"{where}: {error}") from None
+
+
 def _count(value: Any, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise Invalid(f"{where} is {value!r:.60}; give a whole number, 1 or more.")
@@ -316,7 +331,8 @@ PROJECT: Mapping[str, Check] = {
     "rebuild_label": _text,
     "strangers": _one_of(STRANGERS),
     "supersede": _flag,
-    "public_badge": _flag,
+    "public_badge": _public_badge,
+    "default_branch": _branch,
     "web": _url,
     "timeout": _seconds,
     "silence_timeout": _seconds,

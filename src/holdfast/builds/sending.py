@@ -25,6 +25,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     label: str = "rebuild"
     fork: bool = False
     repository: str = "local/repository"
+    default_branch: str | None = None
     message: str = ""
     author: str = "somebody"
 
@@ -59,7 +60,7 @@ def _gitea(event: str, facts: Facts, identity: str) -> tuple[dict[str, str], dic
 
 
 def _as_github(event: str, facts: Facts, synchronised: str, labelled: str) -> dict[str, Any]:
-    repository = {"full_name": facts.repository}
+    repository = {"full_name": facts.repository, "default_branch": facts.default_branch}
     if event == "ping":
         return {"zen": "Somebody is there.", "repository": repository}
     if event in ("push", "tag", "delete"):
@@ -107,11 +108,13 @@ def _gitlab(event: str, facts: Facts, identity: str) -> tuple[dict[str, str], di
             "checkout_sha": None if gone else facts.commit,
             "commits": [] if gone else [{"id": facts.commit, "message": facts.message}],
             "user_username": facts.author,
+            "project": {"default_branch": facts.default_branch},
             "delivery": identity,
         }
     actions = {"pull_request": "open", "closed": "close", "merged": "merge"}
     return headers, {
         "object_kind": "merge_request",
+        "project": {"default_branch": facts.default_branch},
         "delivery": identity,
         "user": {"username": facts.author},
         "object_attributes": {

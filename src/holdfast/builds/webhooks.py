@@ -43,6 +43,7 @@ class Delivery(Struct, frozen=True):
     asks: Asks
     body: str | None = None  # its SHA-256, where the id is not signed
     labels: PullRequestLabels | None = None  # that the pull request has, if the forge says all of them
+    default_branch: str | None = None  # of the repository, if the forge says it
 
 
 def signed(forge: str, secret: str, headers: Headers, body: bytes, now: datetime) -> bool:
@@ -72,6 +73,7 @@ def read(forge: str, headers: Headers, body: bytes) -> Delivery:
         asks=asks,
         body=None if signs_id(forge, headers) else digest,
         labels=forges.labels_of_gitea(event, content) if forge == "gitea" else None,
+        default_branch=forges.default_branch(content),
     )
 
 

@@ -68,7 +68,9 @@ def facts(repo: Path, commit: str, branch: str | None, **more: Any) -> Facts:
     title, author = _git(repo, "log", "-1", "--format=%s%n%an", whole).split("\n", 1)
     here = branch or _git(repo, "symbolic-ref", "--short", "-q", "HEAD", may_fail=True) or "main"
     before = _git(repo, "rev-parse", "--verify", "-q", f"{whole}^", may_fail=True) or NOTHING
-    return Facts(commit=whole, before=before, branch=here, message=title, author=author, **more)
+    default = _git(repo, "symbolic-ref", "--short", "-q", "refs/remotes/origin/HEAD", may_fail=True)
+    known = {"default_branch": default.removeprefix("origin/") or None, **more}
+    return Facts(commit=whole, before=before, branch=here, message=title, author=author, **known)
 
 
 def _git(repo: Path, *arguments: str, may_fail: bool = False) -> str:

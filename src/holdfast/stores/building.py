@@ -122,6 +122,8 @@ class Building(Acting):
         if delivery.body is not None and not self.rows("add_hook_body", params):
             came = f"This body has come before for project `{delivery.project}`. It counts once in 90 days, under any delivery id."
             raise Conflict(f"{came} {_to_build_again(self.rows('hook_body', known_by))}")
+        if delivery.default_branch is not None:
+            self.put_default_branch(delivery.project, delivery.default_branch)
         return frozenset() if delivery.labels is None else self._renew_labels(delivery.project, delivery.labels)
 
     def _renew_labels(self, project: str, said: PullRequestLabels) -> frozenset[str]:
@@ -212,6 +214,15 @@ class Building(Acting):
             return self._abort_builds(params, actor)
 
     # Looking
+
+    def default_branch(self, project: str) -> str | None:
+        """Return the default branch last said by the project's forge or repository."""
+        with self.lone():
+            return next((row["branch"] for row in self.rows("default_branch", {"project": project})), None)
+
+    def put_default_branch(self, project: str, branch: str) -> None:
+        with self.work():
+            self.run("put_default_branch", {"project": project, "branch": branch})
 
     def builds(self, wanted: BuildFilter) -> Sequence[Build]:
         """Newest first."""

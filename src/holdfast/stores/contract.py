@@ -603,6 +603,7 @@ class NewDelivery(Struct, frozen=True, kw_only=True):
     id: str
     body: str | None = None  # its SHA-256, where the id is not signed: the body counts once, under any id
     labels: PullRequestLabels | None = None  # to keep as the last known ones
+    default_branch: str | None = None  # of the repository, if the forge says it
 
 
 class NewBuild(Struct, frozen=True, kw_only=True):
@@ -951,6 +952,10 @@ class Store(Protocol):
     ) -> Sequence[int]: ...
 
     def take_delivery(self, delivery: NewDelivery) -> None: ...
+
+    def default_branch(self, project: str) -> str | None: ...
+
+    def put_default_branch(self, project: str, branch: str) -> None: ...
 
     def builds(self, wanted: BuildFilter) -> Sequence[Build]: ...
 

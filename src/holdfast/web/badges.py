@@ -20,15 +20,20 @@ Branch = Annotated[str | None, QueryParameter(max_length=250, description="Only 
 
 @look("/badges/{file:str}", needs=PUBLIC, include_in_schema=False)
 def show_badge(request: Request[Any, Any, Any], site: TheSite, file: Name, branch: Branch = None) -> Response[str]:
-    """An SVG. Without a token only of projects whose badge is public; others are as good as not there."""
+    """Show how the last build of a branch ended, as an SVG. Without a branch it is the default one.
+
+    Without a token only of projects whose badge is public, and of their default branch: every other branch looks like
+    one that does not exist.
+    """
     name = file.removesuffix(".svg")
     project = site.projects.settings.projects.get(name)
-    known = project is not None and file.endswith(".svg")
-    if caller_of(request.scope) is None and not (known and project is not None and project.public_badge):
+    project = project if file.endswith(".svg") else None
+    outsider = caller_of(request.scope) is None
+    if outsider and (project is None or not project.public_badge):
         raise NotAuthorizedException
-    if not known:
+    if project is None:
         raise NotFound(f"There is no project `{name}`.")
-    text = badge(branch or name, site.projects.latest(name, branch))
+    text = badge(branch or name, site.projects.badge_build(project, branch, outsider))
     headers = {"cache-control": "no-cache", "cross-origin-resource-policy": "cross-origin"}
     return Response(text, media_type="image/svg+xml", headers=headers)
 

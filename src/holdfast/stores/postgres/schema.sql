@@ -222,6 +222,11 @@ CREATE TABLE holdfast__dead (
     queue text NOT NULL COLLATE pg_catalog."C"
 );
 
+CREATE TABLE holdfast__default_branch (
+    project text NOT NULL COLLATE pg_catalog."C",
+    branch text NOT NULL
+);
+
 CREATE TABLE holdfast__delivery (
     project text NOT NULL COLLATE pg_catalog."C",
     forge text NOT NULL COLLATE pg_catalog."C",
@@ -819,6 +824,9 @@ ALTER TABLE ONLY holdfast__build
 
 ALTER TABLE ONLY holdfast__dead
     ADD CONSTRAINT holdfast__dead_pkey PRIMARY KEY (end_time, id);
+
+ALTER TABLE ONLY holdfast__default_branch
+    ADD CONSTRAINT holdfast__default_branch_pkey PRIMARY KEY (project);
 
 ALTER TABLE ONLY holdfast__delivery
     ADD CONSTRAINT holdfast__delivery_pkey PRIMARY KEY (project, forge, id);

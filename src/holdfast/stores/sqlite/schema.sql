@@ -607,6 +607,11 @@ CREATE TABLE "holdfast__pull_request" (
   primary key (project, number)
 ) strict, without rowid;
 
+CREATE TABLE "holdfast__default_branch" (
+  project text primary key,
+  branch text not null
+) strict, without rowid;
+
 CREATE TABLE "holdfast__hook_body" (
   project text not null,
   digest text not null, -- SHA-256

@@ -8,14 +8,18 @@
 import os
 import re
 import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from holdfast.builds.order import BuildOrder
+from holdfast.builds.order import BuildOrder, is_ref
 from holdfast.worker.building.keeping import Ended
 from holdfast.worker.building.surroundings import of_git, own_path
 
+ANSWER_WITHIN = 10.0  # seconds
+HEAD = re.compile(rb"ref: refs/heads/([^\t\n]+)\tHEAD\n")
 CREDENTIALS = re.compile(r"(?<=://)[^/@]*@")
 STERN = (
     *("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.symlinks=true"),
@@ -89,6 +93,31 @@ def _wanted(order: BuildOrder) -> Iterator[tuple[str, ...]]:
     for ref in sorted(ref for ref in refs if ref):
         yield ("--", order.repository, f"+{ref}:refs/holdfast/wanted")
     yield ("--", order.repository, "+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
+
+
+def default_branch(address: str) -> str | None:
+    """Return the branch that HEAD of a repository names; None if the repository does not answer soon, or names none."""
+    git = shutil.which("git", path=os.pathsep.join(own_path()))
+    if git is None:
+        return None
+    with tempfile.TemporaryDirectory(prefix="holdfast-git-") as folder:
+        settings = Path(folder) / "gitconfig"
+        settings.write_text(_settings(address))
+        try:
+            answer = subprocess.run(
+                [git, *STERN, "ls-remote", "--symref", "--", address, "HEAD"],
+                cwd=folder,
+                env=of_git(settings),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=ANSWER_WITHIN,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+    named = HEAD.match(answer.stdout)
+    branch = None if named is None else named[1].decode("utf-8", "replace")
+    return branch if branch is not None and is_ref(branch) else None
 
 
 def _settings(address: str) -> str:

@@ -11,6 +11,11 @@ create table {pull_request} (
   change_time timestamptz, -- of the pull request, as its forge says it
   primary key (project, number)
 );
+-- The default branch of each project, as its forge or its repository says. A public badge shows it.
+create table {default_branch} (
+  project text collate "C" primary key,
+  branch text not null
+);
 -- Bodies of webhooks whose delivery id is not signed. Each counts once.
 create table {hook_body} (
   project text collate "C" not null,

@@ -156,6 +156,13 @@ update {hook_body} set build = :build where project = :project and digest = :dig
 delete from {hook_body} where (project, digest) in
   (select project, digest from {hook_body} where receive_time < :before order by receive_time limit :limit);
 
+-- name: default_branch
+select branch from {default_branch} where project = :project;
+
+-- name: put_default_branch
+insert into {default_branch} as known (project, branch) values (:project, :branch)
+on conflict (project) do update set branch = excluded.branch where known.branch <> excluded.branch;
+
 -- name: pull_request_labels
 select labels, change_time from {pull_request} where project = :project and number = :number;
 
