@@ -27,7 +27,7 @@ from holdfast.clock import EPOCH, Clock, monotonic, sleep
 from holdfast.compose import Run, Workflow, submission
 from holdfast.config import LONGEST
 from holdfast.declare import JobType, Queue, new_job, number
-from holdfast.errors import Conflict, Invalid, NotFound, Unavailable
+from holdfast.errors import Conflict, Invalid, NotFound, Unavailable, backticked, quoted
 from holdfast.jobs import holds, routines, schedules, throttlers
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import retry as retries_
@@ -142,7 +142,7 @@ class App:
         self.name = check_name(name, "Instance")
         if name == "sqlite" or name.startswith("sqlite_"):
             raise Invalid(
-                f"Instance name {name!r}: SQLite keeps names that begin with `sqlite_` to itself. Choose another."
+                f"Instance name {quoted(name)}: SQLite keeps names that begin with `sqlite_` to itself. Choose another."
             )
         self.db_config = db_config or os.environ.get("HOLDFAST_URL") or "sqlite:///holdfast.db"
         self.heartbeat = _seconds(heartbeat, "heartbeat", "HOLDFAST_HEARTBEAT", 5.0)
@@ -155,7 +155,7 @@ class App:
         self.archive_after = _seconds(archive_after, "archive_after", "HOLDFAST_ARCHIVE_AFTER", 7 * 86400.0)
         self.archive_keep = _archive_keep(archive_keep, self.archive_after)
         if not is_whole(payload_limit, 1):
-            raise Invalid(f"payload_limit={payload_limit!r:.60}; give a number of bytes, 1 or more.")
+            raise Invalid(f"payload_limit={quoted(payload_limit)}; give a number of bytes, 1 or more.")
         self.payload_limit = payload_limit
         self.clock = clock or Clock()
         self._strategy = table_naming_strategy or (lambda instance, queue: f"{instance}_{queue}")
@@ -195,8 +195,8 @@ class App:
         """
         check_name(name, "Queue")
         if order not in ORDERS:
-            raise Invalid(f"queue {name!r}: order={order!r}; it may be {' or '.join(map(repr, ORDERS))}.")
-        limit = number(throttle_limit, f"queue {name!r}: throttle_limit")
+            raise Invalid(f"queue {quoted(name)}: order={quoted(order)}; it may be {' or '.join(map(repr, ORDERS))}.")
+        limit = number(throttle_limit, f"queue {quoted(name)}: throttle_limit")
         table = check_table(self._strategy(self.name, name), self.name, name)
         if ENGINE_TABLE.match(table):
             raise Invalid(
@@ -221,7 +221,7 @@ class App:
         """As it is registered; a function is kept here for the workers of this process."""
         if given is None or isinstance(given, Throttler):
             return throttlers.encode(given)
-        known = throttlers.named(given, f"queue {queue!r}")
+        known = throttlers.named(given, f"queue {quoted(queue)}")
         self._throttlers[queue] = Asking(queue, known.name, given)
         return throttlers.encode(known)
 
@@ -251,18 +251,20 @@ class App:
         """
         if workflow is not None:
             if job is not None or payload is not None:
-                raise Invalid(f"schedule {name!r}: give job and payload, or workflow and request.")
+                raise Invalid(f"schedule {quoted(name)}: give job and payload, or workflow and request.")
             found = self._workflows.get(workflow) if isinstance(workflow, str) else workflow
             if found is None:
                 raise Invalid(
-                    f"schedule {name!r}: workflow={workflow!r} is no workflow of this app. Declare it before."
+                    f"schedule {quoted(name)}: workflow={quoted(workflow)} is no workflow of this app. Declare it before."
                 )
             job, payload = found.submitter(), {"trigger": "{time}", **(request or {})}
         elif request is not None:
-            raise Invalid(f"schedule {name!r}: request= goes with workflow=; a job takes payload=.")
+            raise Invalid(f"schedule {quoted(name)}: request= goes with workflow=; a job takes payload=.")
         job_type = self._types.get(job) if isinstance(job, str) else job
         if not isinstance(job_type, JobType) or job_type.app is not self:
-            raise Invalid(f"schedule {name!r}: job={job!r} is no job type of this app. Declare it before its schedule.")
+            raise Invalid(
+                f"schedule {quoted(name)}: job={quoted(job)} is no job type of this app. Declare it before its schedule."
+            )
         timing = {"cron": cron, "zone": zone, "every": every, "at": at, "start": start, "end": end, "misfire": misfire}
         made = self._make_schedule(name, job_type.name, timing, payload, const, options)
         sample = schedules.made(made, 1, EPOCH)
@@ -355,8 +357,8 @@ class App:
             raise Conflict(f"Workflow `{name}` is declared twice in this app. Give one of them another name.")
         definition = Definition(
             name=name,
-            params=table(params, f"workflow {name!r}: params"),
-            priority=number(priority, f"workflow {name!r}: priority"),
+            params=table(params, f"workflow {quoted(name)}: params"),
+            priority=number(priority, f"workflow {quoted(name)}: priority"),
             unique_alive=unique_alive,
             fail_fast=fail_fast,
             queue=check_name(queue, "Queue"),
@@ -365,7 +367,7 @@ class App:
             secrets=(secrets,) if isinstance(secrets, str) else tuple(secrets),
         )
         if not is_name(name):
-            raise Invalid(f"Workflow name {name!r:.60}: use letters, digits, _ and -, at most 200.")
+            raise Invalid(f"Workflow name {quoted(name)}: use letters, digits, _ and -, at most 200.")
         made = self._workflows[name] = Workflow(self, definition)
         return made
 
@@ -404,7 +406,9 @@ class App:
             return declared.submit(trigger, params, **request)
         stored = self.store.workflows()
         if name not in stored:
-            raise NotFound(f"There is no workflow `{name}` in instance `{self.name}`.{nearest(name, list(stored))}")
+            raise NotFound(
+                f"There is no workflow {backticked(name)} in instance `{self.name}`.{nearest(name, list(stored))}"
+            )
         return Run(self, self.store_run(submission(stored[name], trigger, params, **request)))
 
     def store_run(self, wanted: Submission) -> RunRow:
@@ -559,7 +563,9 @@ class App:
     ) -> Job:
         """Enqueue by name; a type that is not known yet is registered with its first job (Q3)."""
         if payload is not None and not isinstance(payload, Mapping):
-            raise Invalid(f"{job_type}: payload={payload!r:.60}; give the arguments as a mapping of names to values.")
+            raise Invalid(
+                f"{backticked(job_type)}: payload={quoted(payload)}; give the arguments as a mapping of names to values."
+            )
         return self.add([self._named(queue, job_type, dict(payload or {}), options)], connection)[0]
 
     def enqueue_once(
@@ -593,7 +599,7 @@ class App:
         if row is None:
             if all(stored.name != queue for stored in store.queues()):
                 raise NotFound(
-                    f"There is no queue `{queue}` in instance `{self.name}`: neither declared nor stored. Declare it with app.queue({queue!r})."
+                    f"There is no queue `{queue}` in instance `{self.name}`: neither declared nor stored. Declare it with app.queue({quoted(queue)})."
                 )
             opened = self._opened()
             if opened is not None:  # another connection would wait for this one
@@ -652,12 +658,12 @@ class App:
     ) -> list[Job]:
         """Jobs, newest first."""
         if state is not None and state not in list(State):
-            raise Invalid(f"state={state!r}: known are {', '.join(State)}.")
+            raise Invalid(f"state={quoted(state)}: known are {', '.join(State)}.")
         if status is not None and status not in STATUS.values():
-            raise Invalid(f"status={status!r}: known are {', '.join(sorted(set(STATUS.values())))}.")
+            raise Invalid(f"status={quoted(status)}: known are {', '.join(sorted(set(STATUS.values())))}.")
         for name, value in (("job_type", job_type), ("job_key", job_key), ("queue", queue)):
             if value is not None and not (isinstance(value, str) and payloads.storable(value) == value):
-                raise Invalid(f"{name}={value!r:.60}: give a text that a job can have.")
+                raise Invalid(f"{name}={quoted(value)}: give a text that a job can have.")
         _check_count(limit, "limit")
         return list(self.store.find(Filter(job_type, job_key, queue, state, status, None, limit, archive)))
 
@@ -819,7 +825,7 @@ class App:
 
     def limit(self, queue: str, limit: float | None, *, actor: str = "app") -> None:
         """An operator's throttle_limit, which wins over the declared one until it is taken back with None (Q2)."""
-        what = f"queue {queue!r}: throttle_limit"
+        what = f"queue {quoted(queue)}: throttle_limit"
         self.store.limit(check_name(queue, "Queue"), None if limit is None else number(limit, what), check_actor(actor))
 
     def hold(self, level: str, *, workflow: str | None = None, trigger: str | None = None, actor: str = "app") -> Hold:
@@ -956,7 +962,7 @@ class App:
         known = set(WorkerSettings.__struct_fields__) - set(_FROM_APP)
         for name in given:
             if name not in known:
-                raise Invalid(f"worker: unknown setting {name!r}; known are {', '.join(sorted(known))}.")
+                raise Invalid(f"worker: unknown setting {quoted(name)}; known are {', '.join(sorted(known))}.")
         values: dict[str, Any] = {
             name: _several(value) if name in ("queues", "labels", "duties") else value
             for name, value in given.items()
@@ -964,7 +970,7 @@ class App:
         }
         concurrency = values.get("concurrency", 1)
         if not is_whole(concurrency, 1):
-            raise Invalid(f"worker: concurrency={concurrency!r}; give a whole number, 1 or more.")
+            raise Invalid(f"worker: concurrency={quoted(concurrency)}; give a whole number, 1 or more.")
         for queue in values.get("queues", ()):
             check_name(queue, "Queue")
         check_text(values.get("name", ""), "worker: name")
@@ -972,10 +978,10 @@ class App:
         for duty in values.get("duties", ()):
             check_duty(duty)
         if values.get("log_level", "INFO") not in LEVELS:
-            raise Invalid(f"worker: log_level={values['log_level']!r}; known are {', '.join(LEVELS)}.")
+            raise Invalid(f"worker: log_level={quoted(values['log_level'])}; known are {', '.join(LEVELS)}.")
         limit = values.get("log_limit", 1)
         if not is_whole(limit, 1):
-            raise Invalid(f"worker: log_limit={limit!r}; give a number of bytes, 1 or more.")
+            raise Invalid(f"worker: log_limit={quoted(limit)}; give a number of bytes, 1 or more.")
         values |= {name: getattr(self, name) for name in _FROM_APP}
         return WorkerSettings(**values)
 
@@ -1003,7 +1009,7 @@ def _job_id(value: Any) -> int:
     if isinstance(value, Job):
         return value.id
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Invalid(f"A job id is a number, not {value!r:.60}.")
+        raise Invalid(f"A job id is a number, not {quoted(value)}.")
     if not 0 < value <= LARGEST_ID:
         raise NotFound(f"There is no job {value}: ids are positive 64-bit numbers.")
     return value
@@ -1011,7 +1017,7 @@ def _job_id(value: Any) -> int:
 
 def _check_count(value: Any, name: str) -> None:
     if not is_whole(value, 0, LARGEST_ID - 1):
-        raise Invalid(f"{name}={value!r:.60}: give a whole number, 0 or more.")
+        raise Invalid(f"{name}={quoted(value)}: give a whole number, 0 or more.")
 
 
 def _several(value: Any) -> tuple[Any, ...]:
@@ -1029,7 +1035,7 @@ def _answered(job_type: str | None, job_key: str | None, job_id: int | None) -> 
     check_job_type(job_type)
     key = str(job_key)
     if payloads.storable(key) != key:
-        raise NotFound(f"There is no job with key {key!r:.60}: no key has a NUL or half of a surrogate pair.")
+        raise NotFound(f"There is no job with key {quoted(key)}: no key has a NUL or half of a surrogate pair.")
     return job_type, key
 
 
@@ -1038,11 +1044,13 @@ def _seconds(value: float | None, name: str, variable: str, default: float) -> f
     try:
         seconds = float(text)
     except (TypeError, ValueError, OverflowError):
-        raise Invalid(f"{name}={text!r:.60}; give a number of seconds.") from None
+        raise Invalid(f"{name}={quoted(text)}; give a number of seconds.") from None
     if isinstance(text, bool) or not is_finite(seconds) or seconds <= 0:
-        raise Invalid(f"{name}={text!r:.60}; give a number of seconds above 0.")
+        raise Invalid(f"{name}={quoted(text)}; give a number of seconds above 0.")
     if seconds > LONGEST:
-        raise Invalid(f"{name}={text!r:.60}; give a number of seconds that is at most {LONGEST:.0f}, a thousand years.")
+        raise Invalid(
+            f"{name}={quoted(text)}; give a number of seconds that is at most {LONGEST:.0f}, a thousand years."
+        )
     return seconds
 
 

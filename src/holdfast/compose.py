@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.clock import monotonic, sleep
 from holdfast.declare import JobType, Queue, number
-from holdfast.errors import Conflict, Invalid
+from holdfast.errors import Conflict, Invalid, backticked, quoted
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import retry as retries_
 from holdfast.jobs.holds import Level
@@ -221,7 +221,9 @@ def submission(
 ) -> Submission:
     """What is to be stored; `Invalid` with everything that is wrong with the definition and with the request."""
     given = functions.table(params, "params")
-    asked = {name: functions.table(each, f"steps[{name!r}]") for name, each in functions.table(steps, "steps").items()}
+    asked = {
+        name: functions.table(each, f"steps[{quoted(name)}]") for name, each in functions.table(steps, "steps").items()
+    }
     ignored = functions.names(ignore, "ignore")
     problems = [*definitions.problems(definition), *lacking, *request_problems(definition, asked, ignored)]
     if problems:
@@ -247,12 +249,12 @@ def request_problems(
     names = {step.name: step for step in definition.steps}
     for name in steps:
         if name not in names:
-            yield f"the request names `{name}`, which is no step.{definitions.nearest(name, list(names))}"
+            yield f"the request names {backticked(name)}, which is no step.{definitions.nearest(name, list(names))}"
     for name in ignore:
         if name not in names:
-            yield f"the request asks to ignore `{name}`, which is no step.{definitions.nearest(name, list(names))}"
+            yield f"the request asks to ignore {backticked(name)}, which is no step.{definitions.nearest(name, list(names))}"
         elif not names[name].can_ignore:
-            yield f"the request asks to ignore `{name}`, which may not be ignored; declare it with can_ignore=True"
+            yield f"the request asks to ignore {backticked(name)}, which may not be ignored; declare it with can_ignore=True"
 
 
 def called_with_task(

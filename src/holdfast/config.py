@@ -8,6 +8,7 @@
 
 import difflib
 import math
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, backticked, quoted, reason, shown_path
 
 FILE_NAME = "holdfast.toml"
 TABLES = ("worker", "serve")
@@ -61,8 +62,8 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | 
 def locate(given: Path | None, folder: Path) -> Path | None:
     """The file to read: the given one, else the folder's own if it has one."""
     if given is not None:
-        if not given.is_file():
-            raise Invalid(f"--config: there is no file {given}. Correct the path, or leave --config out.")
+        if not os.path.isfile(given):
+            raise Invalid(f"--config: there is no file {shown_path(given)}. Correct the path, or leave --config out.")
         return given
     own = folder / FILE_NAME
     return own if own.is_file() else None
@@ -72,7 +73,7 @@ def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise Invalid(f"{file} cannot be read: {error}.") from error
+        raise Invalid(f"{shown_path(file)} cannot be read: {reason(error)}.") from error
 
 
 def resolve(flags: Mapping[str, Any], environment: Mapping[str, str], text: str | None, file: str) -> Settings:
@@ -97,7 +98,7 @@ def _from_file(text: str, file: str) -> dict[str, Any]:
     values = {}
     for key, value in _flat(content):
         if key not in KNOWN:
-            raise Invalid(f"{file}: unknown key `{key}`; the nearest known one is `{_nearest(key)}`.")
+            raise Invalid(f"{file}: unknown key {backticked(key)}; the nearest known one is `{_nearest(key)}`.")
         values[_name(key)] = KNOWN[key](value, f"{file}: `{key}`")
     return values
 
@@ -136,35 +137,35 @@ def _variable(name: str) -> str:
 
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise Invalid(f"{where} is {value!r}; give a text that is not empty.")
+        raise Invalid(f"{where} is {quoted(value)}; give a text that is not empty.")
     return value
 
 
 def _seconds(value: Any, where: str) -> float:
     seconds = _number(value)
     if not 0 < seconds < math.inf:
-        raise Invalid(f"{where} is {value!r}; give a number of seconds above 0.")
+        raise Invalid(f"{where} is {quoted(value)}; give a number of seconds above 0.")
     return seconds
 
 
 def _patience(value: Any, where: str) -> float:
     seconds = _number(value)
     if not 0 <= seconds < math.inf:
-        raise Invalid(f"{where} is {value!r}; give a number of seconds, 0 or more.")
+        raise Invalid(f"{where} is {quoted(value)}; give a number of seconds, 0 or more.")
     return seconds
 
 
 def _count(value: Any, where: str) -> int:
     number = _number(value)
     if not (1 <= number < math.inf and number.is_integer()):
-        raise Invalid(f"{where} is {value!r}; give a whole number, 1 or more.")
+        raise Invalid(f"{where} is {quoted(value)}; give a whole number, 1 or more.")
     return int(number)
 
 
 def _port(value: Any, where: str) -> int:
     number = _number(value)
     if not (0 <= number < 65536 and number.is_integer()):
-        raise Invalid(f"{where} is {value!r}; give a port, 0 to 65535 (0: any that is free).")
+        raise Invalid(f"{where} is {quoted(value)}; give a port, 0 to 65535 (0: any that is free).")
     return int(number)
 
 
@@ -182,10 +183,10 @@ def _words(value: Any, where: str) -> tuple[str, ...]:
     """A list of names, or names with commas between them."""
     parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-        raise Invalid(f"{where} is {value!r}; give a list of names.")
+        raise Invalid(f"{where} is {quoted(value)}; give a list of names.")
     words = tuple(word.strip() for part in parts for word in part.split(","))
     if not all(words):
-        raise Invalid(f"{where} is {value!r}, in which a name is empty.")
+        raise Invalid(f"{where} is {quoted(value)}, in which a name is empty.")
     return words
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, overload
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, quoted
 from holdfast.jobs import retry as retries_
 from holdfast.jobs import throttle, windows
 from holdfast.jobs.job import Job
@@ -175,19 +175,25 @@ class JobType:
         throttle.check_factor(options.throttle_factor, self.queue.declared.throttle_limit)
         windows.parse_all(options.time_windows)
         if options.on_crash not in CRASH_POLICIES:
-            raise Invalid(f"{what}: on_crash={options.on_crash!r}; it may be {' or '.join(map(repr, CRASH_POLICIES))}.")
+            raise Invalid(
+                f"{what}: on_crash={quoted(options.on_crash)}; it may be {' or '.join(map(repr, CRASH_POLICIES))}."
+            )
         if options.on_crash == "timeout" and options.timeout is None:
             raise Invalid(
                 f"{what}: on_crash='timeout' with timeout=None would leave a crashed job running for ever. Give it a timeout."
             )
         if options.max_crashes is not None and not is_whole(options.max_crashes, 1):
             raise Invalid(
-                f"{what}: max_crashes={options.max_crashes!r}; give a whole number, 1 or more and at most {LARGEST:,}, or None."
+                f"{what}: max_crashes={quoted(options.max_crashes)}; give a whole number, 1 or more and at most {LARGEST:,}, or None."
             )
         if options.isolation not in ISOLATIONS:
-            raise Invalid(f"{what}: isolation={options.isolation!r}; it may be {' or '.join(map(repr, ISOLATIONS))}.")
+            raise Invalid(
+                f"{what}: isolation={quoted(options.isolation)}; it may be {' or '.join(map(repr, ISOLATIONS))}."
+            )
         if options.retry is not None and not isinstance(options.retry, retries_.Policy):
-            raise Invalid(f"{what}: retry={options.retry!r}; give Fixed(…), Linear(…), Exponential(…) or Adaptive(…).")
+            raise Invalid(
+                f"{what}: retry={quoted(options.retry)}; give Fixed(…), Linear(…), Exponential(…) or Adaptive(…)."
+            )
 
     def _check_secrets(self) -> None:
         if not self.options.secrets:
@@ -197,7 +203,7 @@ class JobType:
         for name in self.options.secrets:
             if name not in known and not others:
                 raise Invalid(
-                    f"job type `{self.name}`: secrets={list(self.options.secrets)!r}; it has no argument `{name}`. "
+                    f"job type `{self.name}`: secrets={quoted(list(self.options.secrets))}; it has no argument `{name}`. "
                     f"The arguments are {', '.join(f'`{each}`' for each in known) or 'none'}."
                 )
 
@@ -300,7 +306,7 @@ class Using:
         for payload in given:
             if type(payload) is not dict and not isinstance(payload, Mapping):  # the second question is slow
                 raise Invalid(
-                    f"{self.job_type.name}: enqueue_many takes the arguments of each job, as [{{'name': 'value'}}, …], not {payload!r:.60}."
+                    f"{self.job_type.name}: enqueue_many takes the arguments of each job, as [{{'name': 'value'}}, …], not {quoted(payload)}."
                 )
         check, limit = self.job_type.signature.check, self.job_type.app.payload_limit
         texts = [check((), payload if type(payload) is dict else dict(payload), limit=limit) for payload in given]
@@ -327,7 +333,7 @@ def new_job(row: TypeRow, text: str, options: Mapping[str, Any]) -> NewJob:
     what = f"job type `{row.job_type}`"
     for name in options:
         if name not in OPTIONS:
-            raise Invalid(f"{what}: unknown option {name!r}; known are {', '.join((*OPTIONS, 'connection'))}.")
+            raise Invalid(f"{what}: unknown option {quoted(name)}; known are {', '.join((*OPTIONS, 'connection'))}.")
     get = options.get
     wanted, delay = moment_of(get("scheduled_run_time"), "scheduled_run_time"), get("delay")
     if delay is not None:
@@ -335,10 +341,10 @@ def new_job(row: TypeRow, text: str, options: Mapping[str, Any]) -> NewJob:
             raise Invalid(f"{what}: give delay or scheduled_run_time, not both.")
         delay = number(seconds_of(delay), f"{what}: delay")
         if not 0 <= delay <= retries_.LONGEST:
-            raise Invalid(f"{what}: delay={delay!r}; give seconds from 0 to ten years.")
+            raise Invalid(f"{what}: delay={quoted(delay)}; give seconds from 0 to ten years.")
     on_duplicate = get("on_duplicate", "return")
     if on_duplicate not in ON_DUPLICATE:
-        raise Invalid(f"{what}: on_duplicate={on_duplicate!r}; it may be {', '.join(map(repr, ON_DUPLICATE))}.")
+        raise Invalid(f"{what}: on_duplicate={quoted(on_duplicate)}; it may be {', '.join(map(repr, ON_DUPLICATE))}.")
     timeout = timeout_of(get("timeout", row.default_timeout), what)
     if timeout is None and row.on_crash == "timeout":
         raise Invalid(
@@ -369,7 +375,7 @@ def new_job(row: TypeRow, text: str, options: Mapping[str, Any]) -> NewJob:
 
 def number(value: Any, what: str) -> float:
     if not is_finite(value):
-        raise Invalid(f"{what}={value!r:.60}; give a finite number.")
+        raise Invalid(f"{what}={quoted(value)}; give a finite number.")
     return float(value)
 
 
@@ -378,14 +384,14 @@ def timeout_of(value: Any, what: str) -> float | None:
         return None
     seconds = number(value, f"{what}: timeout")
     if seconds <= 0:
-        raise Invalid(f"{what}: timeout={value!r}; give seconds above 0, or None for no limit.")
+        raise Invalid(f"{what}: timeout={quoted(value)}; give seconds above 0, or None for no limit.")
     return seconds
 
 
 def retries_of(value: Any, what: str) -> int | None:
     if value is not None and not is_whole(value, 0):
         raise Invalid(
-            f"{what}: retries={value!r:.60}; give a whole number, 0 or more and at most {LARGEST:,}, or None for no limit."
+            f"{what}: retries={quoted(value)}; give a whole number, 0 or more and at most {LARGEST:,}, or None for no limit."
         )
     return None if value is None else int(value)
 
@@ -395,9 +401,11 @@ def moment_of(value: Any, what: str) -> datetime | None:
         return None
     if not isinstance(value, datetime) or value.tzinfo is None or value.utcoffset() is None:
         raise Invalid(
-            f"{what}={value!r} must be an aware datetime; give it a time zone, for example datetime.now(UTC)."
+            f"{what}={quoted(value)} must be an aware datetime; give it a time zone, for example datetime.now(UTC)."
         )
     try:
         return value.astimezone(UTC)
     except OverflowError:
-        raise Invalid(f"{what}={value!r} is outside the years 1 to 9999 in UTC; give a moment inside them.") from None
+        raise Invalid(
+            f"{what}={quoted(value)} is outside the years 1 to 9999 in UTC; give a moment inside them."
+        ) from None

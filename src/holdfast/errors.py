@@ -11,10 +11,50 @@
 
 Rules:
 - A message is one paragraph: what happened, to what, why, and the one thing to do next.
+- A message quotes an input by `quoted`, `backticked` or `shown_path`, which cut it: an input may be of any size.
 - A handler's failure is an outcome, not one of these.
 """
 
+import re
+import reprlib
 from typing import Any, ClassVar
+
+LONGEST_QUOTE = 80  # characters of an input that a message repeats
+LONGEST_PATH = 1024  # characters of a path that a message has whole
+LONG_QUOTE = re.compile(r"([`'])([^`']{79})[^`']{2,}\1")
+BRIEF = reprlib.Repr()
+BRIEF.maxother = BRIEF.maxstring = BRIEF.maxlong = 4 * LONGEST_QUOTE  # it cuts in the middle, behind where we cut
+
+
+def quoted(value: object) -> str:
+    """Return the value as Python writes it, cut after 80 characters, for a message."""
+    return cut_short(repr(value[:LONGEST_QUOTE]) if isinstance(value, str | bytes) else BRIEF.repr(value))
+
+
+def backticked(name: object) -> str:
+    """Return a name that nothing has checked, cut after 80 characters and in backticks, for a message."""
+    return f"`{cut_short(str(name))}`"
+
+
+def shown_path(path: object) -> str:
+    """Return a path for a message: whole if a file can have it, else cut as a name is."""
+    text = str(path)
+    return text if len(text) <= LONGEST_PATH else cut_short(text)
+
+
+def reason(error: OSError | ValueError) -> str:
+    """Return why a file cannot be read, without its path."""
+    return str(getattr(error, "strerror", None) or error)
+
+
+def with_short_quotes(message: object) -> str:
+    """Return the words of msgspec or typer; of an input that they quote, 80 characters."""
+    return LONG_QUOTE.sub(r"\1\2…\1", str(message))
+
+
+def cut_short(text: str) -> str:
+    """Return the first 80 characters of a text, for a message."""
+    return text if len(text) <= LONGEST_QUOTE else f"{text[: LONGEST_QUOTE - 1]}…"
 
 
 class HoldfastError(Exception):

@@ -39,7 +39,7 @@ from holdfast.builds.result import BuildResult, StepChange
 from holdfast.builds.statuses import message
 from holdfast.builds.webhooks import Delivery
 from holdfast.config import FILE_NAME
-from holdfast.errors import NotFound
+from holdfast.errors import NotFound, backticked
 from holdfast.jobs.names import check_actor
 from holdfast.jobs.outcome import Retry
 from holdfast.jobs.retry import Exponential
@@ -111,7 +111,7 @@ class Projects:
         found = self.settings.projects.get(name)
         if found is None:
             raise NotFound(
-                f"There is no project `{name}` in the settings.{nearest(name, list(self.settings.projects))}"
+                f"There is no project {backticked(name)} in the settings.{nearest(name, list(self.settings.projects))}"
             )
         return found
 

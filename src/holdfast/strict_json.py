@@ -24,7 +24,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"an object has the name {twice!r} twice")
+        raise ValueError(f"an object has the name {twice!r:.80} twice")
     return found
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import Invalid, NotFound
+from holdfast.errors import Invalid, NotFound, reason, shown_path
 from holdfast.workflows.definition import Definition
 from holdfast.workflows.load import load
 
@@ -22,13 +22,17 @@ def read_definition(path: str | Path) -> Definition:
     file = Path(path)
     parse = PARSERS.get(file.suffix.lower())
     if parse is None:
-        raise Invalid(f"{file}: a workflow is read from {', '.join(PARSERS)}; give the file one of these endings.")
+        raise Invalid(
+            f"{shown_path(file)}: a workflow is read from {', '.join(PARSERS)}; give the file one of these endings."
+        )
     text = _text(file)
     try:
         content, wrong = parse(text)
     except (ValueError, RecursionError) as error:
         told = str(error) or "it is nested too deeply"
-        raise Invalid(f"{file} is not {file.suffix[1:].upper()} that can be read: {told.removesuffix('.')}.") from error
+        raise Invalid(
+            f"{shown_path(file)} is not {file.suffix[1:].upper()} that can be read: {told.removesuffix('.')}."
+        ) from error
     return load(content, str(file), wrong)
 
 
@@ -36,9 +40,9 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise NotFound(f"There is no file {file}; correct the path.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise Invalid(f"{file} cannot be read: {error}.") from error
+        raise NotFound(f"There is no file {shown_path(file)}; correct the path.") from None
+    except (OSError, ValueError) as error:  # a ValueError: not UTF-8, or a path with NUL
+        raise Invalid(f"{shown_path(file)} cannot be read: {reason(error)}.") from error
 
 
 def _json(text: str) -> Parsed:

@@ -164,7 +164,7 @@ def test_a_read_only_file_is_unavailable_and_nothing_is_lost(
 
 
 def test_a_folder_that_is_missing_is_named(tmp_path: Path, clock: MovableClock) -> None:
-    with told(Unavailable, f"its folder {tmp_path}/nowhere does not exist", "Create it"):
+    with told(Unavailable, f"{tmp_path}/nowhere/jobs.db: its folder does not exist", "Create it"):
         App(f"sqlite:///{tmp_path}/nowhere/jobs.db", clock=clock).find()
     with told(Unavailable, "cannot be opened"):
         App(f"sqlite:///{tmp_path}", clock=clock).find()

@@ -99,10 +99,10 @@ def test_every_number_that_cannot_be_is_named(partition: Partition, fields: set[
     ("arguments", "told"),
     [
         ({"shards": 2, "packs": (0, 9, 1)}, "A step has shards and packs; it takes one of them."),
-        ({"shards": "4"}, "shards='4': total is '4'; give a whole number, 0 or more."),
+        ({"shards": "4"}, "shards: total is '4'; give a whole number, 0 or more."),
         ({"packs": (0, 9)}, r"packs=\(0, 9\); give \(start, end, size\)"),
         ({"packs": 7}, r"packs=7; give \(start, end, size\)"),
-        ({"packs": (0, 9, 0)}, r"packs=\(0, 9, 0\): size is 0; give a whole number, 1 or more."),
+        ({"packs": (0, 9, 0)}, r"packs: size is 0; give a whole number, 1 or more."),
     ],
 )
 def test_arguments_that_cannot_be_are_refused(arguments: dict[str, Any], told: str) -> None:

@@ -15,7 +15,7 @@ from holdfast.builds import condition as conditions
 from holdfast.builds.condition import Condition, Unreadable
 from holdfast.builds.lines import Place, line_of, lines
 from holdfast.builds.order import is_path_within, refused_variable
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, backticked, quoted
 from holdfast.workflows.definition import NAME, nearest
 from holdfast.workflows.graph import cycles
 
@@ -117,7 +117,9 @@ def only(file: BuildFile, name: str) -> BuildFile:
     """The file with one step and what it comes after; `Invalid` if there is no such step."""
     steps = {step.name: step for step in file.steps}
     if name not in steps:
-        raise Invalid(f"The build file has no step `{name}`.{nearest(name, list(steps))} It has {', '.join(steps)}.")
+        raise Invalid(
+            f"The build file has no step {backticked(name)}.{nearest(name, list(steps))} It has {', '.join(steps)}."
+        )
     wanted, more = set[str](), [name]
     while more:
         step = steps[more.pop()]
@@ -164,12 +166,12 @@ class _Reading:
                 if isinstance(table, dict):
                     yield name, table
                 else:
-                    self._wrong(("steps", name), f"step `{name}` is {table!r:.40}; give a table: [steps.{name}].")
+                    self._wrong(("steps", name), f"step {backticked(name)} is {quoted(table)}; give a table.")
 
     def _step(self, name: str, table: Mapping[str, Any]) -> BuildStep:
         place = ("steps", name)
         if not NAME.fullmatch(name):
-            self._wrong(place, f"step {name!r:.60}: use letters, digits, `_` and `-`, at most 200.")
+            self._wrong(place, f"step {quoted(name)}: use letters, digits, `_` and `-`, at most 200.")
         self._unknown(table, place, STEP_KEYS)
         return BuildStep(
             name=name,
@@ -194,11 +196,11 @@ class _Reading:
     def _list(self, value: Any, place: Place) -> tuple[str, ...]:
         several = [value] if isinstance(value, str) else value
         if not isinstance(several, list):
-            self._wrong(place, f"`{place[-1]}` is {value!r:.40}; give {STEP_KEYS[place[-1]].takes}.")
+            self._wrong(place, f"`{place[-1]}` is {quoted(value)}; give {STEP_KEYS[place[-1]].takes}.")
             return ()
         for at, each in enumerate(several):
             if not isinstance(each, str) or not each.strip():
-                self._wrong((*place, str(at)), f"`{place[-1]}` holds {each!r:.40}; give texts that are not empty.")
+                self._wrong((*place, str(at)), f"`{place[-1]}` holds {quoted(each)}; give texts that are not empty.")
         return tuple(each for each in several if isinstance(each, str))
 
     def _texts(
@@ -210,15 +212,15 @@ class _Reading:
     ) -> dict[str, str]:
         """A table of texts whose keys are names of some kind."""
         if not isinstance(value, dict):
-            self._wrong(place, f'`{place[-1]}` is {value!r:.40}; give a table such as {{ NAME = "text" }}.')
+            self._wrong(place, f'`{place[-1]}` is {quoted(value)}; give a table such as {{ NAME = "text" }}.')
             return {}
         for name, text in value.items():
             why = refused(name)
             if why:
-                self._wrong((*place, name), f"`{place[-1]}` has {name!r:.60}, which {why}.")
+                self._wrong((*place, name), f"`{place[-1]}` has {quoted(name)}, which {why}.")
             if not isinstance(text, str) or "\0" in text:
                 self._wrong(
-                    (*place, name), f"`{place[-1]}.{name}` is {text!r:.40}; give a text: write numbers in quotes."
+                    (*place, name), f"`{place[-1]}.{name}` is {quoted(text)}; give a text: write numbers in quotes."
                 )
             elif check is not None:
                 check(text, (*place, name))
@@ -229,7 +231,7 @@ class _Reading:
 
     def _path(self, value: Any, place: Place, what: str) -> str:
         if not isinstance(value, str) or not is_path_within(value):
-            self._wrong(place, f"{what} is {value!r:.60}; give a path that stays in the working copy.")
+            self._wrong(place, f"{what} is {quoted(value)}; give a path that stays in the working copy.")
             return "."
         return value
 
@@ -237,25 +239,25 @@ class _Reading:
         if value is None:
             return None
         if not isinstance(value, str):
-            self._wrong(place, f"`if` is {value!r:.40}; give a text such as \"branch == 'main'\".")
+            self._wrong(place, f"`if` is {quoted(value)}; give a text such as \"branch == 'main'\".")
             return None
         try:
             return WrittenCondition(value, conditions.read(value))
         except Unreadable as why:
-            self._wrong(place, f"`if` {why}: {value!r:.100}.")
+            self._wrong(place, f"`if` {why}: {quoted(value)}.")
             return None
 
     def _flag(self, table: Mapping[str, Any], place: Place, key: str) -> bool:
         value = table.get(key, False)
         if not isinstance(value, bool):
-            self._wrong((*place, key), f"`{key}` is {value!r:.40}; give true or false.")
+            self._wrong((*place, key), f"`{key}` is {quoted(value)}; give true or false.")
         return value is True
 
     def _unknown(self, table: Mapping[str, Any], place: Place, known: Mapping[str, Key]) -> None:
         for key in table:
             if key not in known:
                 hint = nearest(key, list(known)) or f" Known are {', '.join(known)}."
-                self._wrong((*place, key), f"`{key}` is not a known key.{hint}")
+                self._wrong((*place, key), f"{backticked(key)} is not a known key.{hint}")
 
     def _together(self) -> None:
         """What can only be seen of all steps."""
@@ -265,7 +267,8 @@ class _Reading:
             for other in step.after:
                 if other not in names and other.strip():
                     self._wrong(
-                        ("steps", step.name, "after"), f"`{other}` is no step of this file.{nearest(other, names)}"
+                        ("steps", step.name, "after"),
+                        f"{backticked(other)} is no step of this file.{nearest(other, names)}",
                     )
             for name in step.outputs:
                 # Where file names are compared without case these would be one file.

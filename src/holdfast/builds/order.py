@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from msgspec import Struct, field
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, quoted
 
 BUILD_FILE = "holdfast.build.toml"
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -87,29 +87,29 @@ def check(order: BuildOrder) -> BuildOrder:
 
 def _problems(order: BuildOrder) -> Iterator[str]:
     if not PROJECT.fullmatch(order.project):
-        yield f"project {order.project!r:.60}: use letters, digits, `_` and `-`."
+        yield f"project {quoted(order.project)}: use letters, digits, `_` and `-`."
     if not COMMIT.fullmatch(order.commit):
-        yield f"commit {order.commit!r:.80} is not the full name of one: give its 40 (or 64) hexadecimal digits in lower case."
+        yield f"commit {quoted(order.commit)} is not the full name of one: give its 40 (or 64) hexadecimal digits in lower case."
     for what in ("branch", "tag", "ref"):
         name = getattr(order, what)
         if name is not None and not is_ref(name):
-            yield f"{what} {name!r:.80} is a name that git does not allow, or that would be an option."
+            yield f"{what} {quoted(name)} is a name that git does not allow, or that would be an option."
     if not EVENT.fullmatch(order.event):
-        yield f"event {order.event!r:.60}: use lower-case letters and `_`."
+        yield f"event {quoted(order.event)}: use lower-case letters and `_`."
     if not ADDRESS.fullmatch(order.repository) or NOT_IN_AN_ADDRESS.search(order.repository):
         yield "the repository's address is none that is cloned from: give https://…, ssh://…, git@host:…, file:///… or an absolute path."
     if not is_path_within(order.build_file):
-        yield f"build_file {order.build_file!r:.80}: give a path inside the repository."
+        yield f"build_file {quoted(order.build_file)}: give a path inside the repository."
     for name in (*order.env, *order.secrets):
         refused = refused_variable(name)
         if refused:
-            yield f"variable {name!r:.60} {refused}."
+            yield f"variable {quoted(name)} {refused}."
     for each in (*order.path, *order.readable, *order.protected):
         if not each.startswith("/") or "\0" in each or (":" in each and each in order.path):
-            yield f"path {each!r:.80}: give an absolute path without `:`."
+            yield f"path {quoted(each)}: give an absolute path without `:`."
     for name, value in (*order.env.items(), *order.secrets.items()):
         if "\0" in value:
-            yield f"variable {name!r:.60}: its value holds NUL."
+            yield f"variable {quoted(name)}: its value holds NUL."
 
 
 def is_ref(name: str) -> bool:

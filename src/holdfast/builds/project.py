@@ -25,7 +25,7 @@ from holdfast.builds.order import (
     refused_variable,
 )
 from holdfast.builds.webhooks import FORGES
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, backticked, quoted
 
 EVENTS = ("push", "tag", "pull_request")
 STRANGERS = ("label", "build", "never")
@@ -128,7 +128,7 @@ def read_settings(content: Mapping[str, Any], file: str) -> BuildSettings | None
     values = _table(content.get("builds", {}), BUILDS, f"{file}: `builds`")
     found = content.get("projects", {})
     if not isinstance(found, Mapping):
-        raise Invalid(f"{file}: `projects` is {found!r:.60}; write a table for each: [projects.NAME].")
+        raise Invalid(f"{file}: `projects` is {quoted(found)}; write a table for each: [projects.NAME].")
     projects = {name: _project(name, table, f"{file}: `projects.{name}`") for name, table in found.items()}
     return BuildSettings(**values, projects=projects)
 
@@ -176,23 +176,23 @@ Check = Callable[[Any, str], Any]
 
 def _table(given: Any, known: Mapping[str, Check], where: str) -> dict[str, Any]:
     if not isinstance(given, Mapping):
-        raise Invalid(f"{where} is {given!r:.60}; it is a table.")
+        raise Invalid(f"{where} is {quoted(given)}; it is a table.")
     for key in given:
         if key not in known:
             nearest = max(known, key=lambda each: difflib.SequenceMatcher(None, str(key), each).ratio())
-            raise Invalid(f"{where}: unknown key `{key}`; the nearest known one is `{nearest}`.")
+            raise Invalid(f"{where}: unknown key {backticked(key)}; the nearest known one is `{nearest}`.")
     return {key: known[key](value, f"{where}: `{key}`") for key, value in given.items()}
 
 
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise Invalid(f"{where} is {value!r:.60}; give a text that is not empty.")
+        raise Invalid(f"{where} is {quoted(value)}; give a text that is not empty.")
     return value
 
 
 def _flag(value: Any, where: str) -> bool:
     if not isinstance(value, bool):
-        raise Invalid(f"{where} is {value!r:.60}; it is true or false.")
+        raise Invalid(f"{where} is {quoted(value)}; it is true or false.")
     return value
 
 
@@ -211,32 +211,32 @@ def _branch(value: Any, where: str) -> str:
 
 def _count(value: Any, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise Invalid(f"{where} is {value!r:.60}; give a whole number, 1 or more.")
+        raise Invalid(f"{where} is {quoted(value)}; give a whole number, 1 or more.")
     return value
 
 
 def _cache(value: Any, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise Invalid(f"{where} is {value!r:.60}; give a whole number, 0 or more.")
+        raise Invalid(f"{where} is {quoted(value)}; give a whole number, 0 or more.")
     return value
 
 
 def _seconds(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise Invalid(f"{where} is {value!r:.60}; give a number of seconds above 0.")
+        raise Invalid(f"{where} is {quoted(value)}; give a number of seconds above 0.")
     return float(value)
 
 
 def _texts(value: Any, where: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not value:
-        raise Invalid(f"{where} is {value!r:.60}; give a list of texts.")
+        raise Invalid(f"{where} is {quoted(value)}; give a list of texts.")
     return tuple(_text(each, where) for each in value)
 
 
 def _one_of(words: tuple[str, ...]) -> Check:
     def check(value: Any, where: str) -> str:
         if value not in words:
-            raise Invalid(f"{where} is {value!r:.60}; it may be {', '.join(words)}.")
+            raise Invalid(f"{where} is {quoted(value)}; it may be {', '.join(words)}.")
         return str(value)
 
     return check
@@ -249,20 +249,20 @@ def _events(value: Any, where: str) -> tuple[str, ...]:
 def _address(value: Any, where: str) -> str:
     text = _text(value, where)
     if not ADDRESS.fullmatch(text) or NOT_IN_AN_ADDRESS.search(text):
-        raise Invalid(f"{where} is {text!r:.80}; give https://…, ssh://…, git@host:…, file:///… or an absolute path.")
+        raise Invalid(f"{where} is {quoted(text)}; give https://…, ssh://…, git@host:…, file:///… or an absolute path.")
     return text
 
 
 def _url(value: Any, where: str) -> str:
     text = _text(value, where)
     if not text.startswith(("http://", "https://")) or not text.isprintable() or " " in text:
-        raise Invalid(f"{where} is {text!r:.80}; give http://… or https://….")
+        raise Invalid(f"{where} is {quoted(text)}; give http://… or https://….")
     return text.rstrip("/")
 
 
 def _path_within(value: Any, where: str) -> str:
     if not is_path_within(_text(value, where)):
-        raise Invalid(f"{where} is {value!r:.80}; give a path inside the repository.")
+        raise Invalid(f"{where} is {quoted(value)}; give a path inside the repository.")
     return str(value)
 
 
@@ -277,13 +277,13 @@ def _secret(value: Any, where: str) -> Secret:
 
 def _secrets(value: Any, where: str) -> dict[str, Secret]:
     if not isinstance(value, Mapping):
-        raise Invalid(f"{where} is {value!r:.60}; it is a table of variables.")
+        raise Invalid(f"{where} is {quoted(value)}; it is a table of variables.")
     return {_build_variable(name, where): _secret(each, f"{where}: `{name}`") for name, each in value.items()}
 
 
 def _variables(value: Any, where: str) -> dict[str, str]:
     if not isinstance(value, Mapping) or not all(isinstance(each, str) for each in value.values()):
-        raise Invalid(f"{where} is {value!r:.60}; it is a table of variables and their texts.")
+        raise Invalid(f"{where} is {quoted(value)}; it is a table of variables and their texts.")
     return {_build_variable(name, where): text for name, text in value.items()}
 
 
@@ -296,7 +296,7 @@ def _build_variable(name: str, where: str) -> str:
 
 def _variable(value: Any, where: str) -> str:
     if not isinstance(value, str) or not value.isascii() or not value.replace("_", "a").isalnum():
-        raise Invalid(f"{where} is {value!r:.60}; give the name of an environment variable.")
+        raise Invalid(f"{where} is {quoted(value)}; give the name of an environment variable.")
     return value
 
 

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.builds.webhooks import SIGNED_ID, content_with_id, signature, standard_signature
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, backticked, quoted
 
 EVENTS = ("push", "tag", "delete", "pull_request", "synchronize", "label", "closed", "merged", "ping")
 NOTHING = "0" * 40
@@ -35,7 +35,7 @@ def delivery(
 ) -> tuple[dict[str, str], bytes]:
     """Headers and body. Bodies of two ids differ where the forge signs the body alone."""
     if event not in EVENTS:
-        raise Invalid(f"There is no event `{event}` to send; known are {', '.join(EVENTS)}.")
+        raise Invalid(f"There is no event {backticked(event)} to send; known are {', '.join(EVENTS)}.")
     headers, content = WRITERS[forge](event, facts, identity)
     body = msgspec.json.encode(content)
     signed = SIGNED[forge](secret, body, identity, now)
@@ -173,7 +173,7 @@ def _gitea_signature(secret: str, body: bytes, identity: str, now: datetime) -> 
 def _generic_signature(secret: str, body: bytes, identity: str, now: datetime) -> dict[str, str]:
     if not SIGNED_ID.fullmatch(identity):
         raise Invalid(
-            f"The delivery id {identity!r:.80} cannot be signed. Use at most 200 letters, digits, `.`, `_`, `:` and `-`."
+            f"The delivery id {quoted(identity)} cannot be signed. Use at most 200 letters, digits, `.`, `_`, `:` and `-`."
         )
     moment = str(int(now.timestamp()))
     made = signature(secret, content_with_id(identity, moment, body))

@@ -33,6 +33,7 @@ from holdfast.cli import (
     workflows,
 )
 from holdfast.cli.output import Unwritable, complain, prepare, silence
+from holdfast.errors import with_short_quotes
 
 NOUNS = (
     demo,
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.flush()  # at the exit of Python nobody could tell of it
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
-        text = error.format_message().strip()
+        text = with_short_quotes(error.format_message().strip())
         end = "" if text.endswith((".", "?")) else "."
         complain(f"{text}{end} `{'holdfast' if context is None else context.command_path} --help` tells what it takes.")
         code = error.exit_code

@@ -10,7 +10,7 @@ import typer
 from holdfast.cli.command import Call, command
 from holdfast.cli.output import say, say_json
 from holdfast.config import LONGEST
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, quoted
 
 AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|min|h|d)?")
 UNITS = {None: 1, "s": 1, "min": 60, "h": 3600, "d": 86400}
@@ -145,10 +145,10 @@ def _seconds(text: str | None, flag: str) -> float | None:
         return None
     found = AGE.fullmatch(text.strip())
     if found is None:
-        raise Invalid(f"{flag} is {text!r}; write seconds, or a number with its unit: 90min, 12h, 7d.")
+        raise Invalid(f"{flag} is {quoted(text)}; write seconds, or a number with its unit: 90min, 12h, 7d.")
     seconds = float(found[1]) * UNITS[found[2]]
     if seconds > LONGEST:
-        raise Invalid(f"{flag} is {text!r}; give at most a thousand years, {LONGEST / UNITS['d']:.0f}d.")
+        raise Invalid(f"{flag} is {quoted(text)}; give at most a thousand years, {LONGEST / UNITS['d']:.0f}d.")
     return seconds
 
 
@@ -158,9 +158,9 @@ def _time(text: str | None, flag: str) -> datetime | None:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        raise Invalid(f"{flag} is {text!r}; write a time as 2026-12-24T18:00:00Z.") from error
+        raise Invalid(f"{flag} is {quoted(text)}; write a time as 2026-12-24T18:00:00Z.") from error
     if found.tzinfo is None:
         raise Invalid(
-            f"{flag} is {text!r}, without a time zone; write 2026-12-24T18:00:00Z for UTC, or an offset as +02:00."
+            f"{flag} is {quoted(text)}, without a time zone; write 2026-12-24T18:00:00Z for UTC, or an offset as +02:00."
         )
     return found

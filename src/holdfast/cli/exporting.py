@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from holdfast import views
-from holdfast.errors import HoldfastError, Invalid
+from holdfast.errors import HoldfastError, Invalid, shown_path
 from holdfast.stores.contract import ArchivePage, RunPage, Store
 
 STANDARD_OUTPUT = "-"
@@ -100,7 +100,9 @@ def opened(file: str, columns: Columns) -> Iterator[Sink]:
     try:
         stream = partial.open("wb")
     except OSError as error:
-        raise Invalid(f"--export: {file} cannot be written: {error.strerror}. Choose another file.") from error
+        raise Invalid(
+            f"--export: {shown_path(file)} cannot be written: {error.strerror}. Choose another file."
+        ) from error
     try:
         with stream:
             sink: Sink = Lines(stream) if pyarrow is None else Parquet(pyarrow, stream, columns)

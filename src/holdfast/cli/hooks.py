@@ -7,7 +7,7 @@ import typer
 
 from holdfast.cli.command import Call, Function, noun
 from holdfast.cli.output import complain, say, say_json
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, backticked
 
 
 def add_to(root: typer.Typer) -> None:
@@ -42,7 +42,7 @@ def send(
     from holdfast.cli import sending
 
     if forge not in FORGES:
-        raise Invalid(f"There is no forge `{forge}`; known are {', '.join(FORGES)}.")
+        raise Invalid(f"There is no forge {backticked(forge)}; known are {', '.join(FORGES)}.")
     secret = sending.secret(call, forge, project, secret_env)
     facts = sending.facts(repo, commit, branch, tag=tag, number=number, label=label, fork=fork)
     answer = sending.send(forge, project, event, facts, secret, to, delivery)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from holdfast.app import App
 from holdfast.clock import Clock
 from holdfast.config import Settings, without_password
-from holdfast.errors import Invalid, NotFound
+from holdfast.errors import Invalid, NotFound, backticked, shown_path
 from holdfast.jobs.payload import storable
 from holdfast.stores.contract import Store
 from holdfast.stores.open import open_store, resolve
@@ -38,7 +38,7 @@ def choose(settings: Settings, *, sets_up: bool = False) -> str:
     missing = _missing_file(url)
     if missing is not None and not sets_up:
         raise NotFound(
-            f"There is no SQLite file {missing}: nothing has been started on it yet. "
+            f"There is no SQLite file {shown_path(missing)}: nothing has been started on it yet. "
             "Start `holdfast dev` or a worker, or run `holdfast migrate`; each makes the file. If it is elsewhere, name it with --url."
         )
     found = _instances(url) if missing is None else []
@@ -52,7 +52,7 @@ def pick(found: Sequence[str], wanted: str | None, url: str, sets_up: bool) -> s
     if wanted is not None:
         there = f"It has {_listed(found)}." if found else "It has none."
         raise NotFound(
-            f"There is no instance `{wanted}` in {url}. {there} A worker, or `holdfast migrate`, sets one up."
+            f"There is no instance {backticked(wanted)} in {url}. {there} A worker, or `holdfast migrate`, sets one up."
         )
     if len(found) > 1:
         raise Invalid(f"{url} has several instances: {_listed(found)}. Name one with --instance or HOLDFAST_INSTANCE.")

@@ -10,7 +10,7 @@ import typer
 from holdfast import strict_json, views
 from holdfast.cli.command import Call, Function, noun
 from holdfast.cli.output import say, say_json
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, quoted
 from holdfast.jobs.job import Job, LogLine, Outcome, State
 
 ON_SCREEN, FOR_PROGRAMS = 50, 1000  # jobs in a list unless --limit says otherwise
@@ -229,7 +229,7 @@ def _which(words: list[str]) -> dict[str, Any]:
         return {"job_id": int(words[0])}
     if len(words) == 2:
         return {"job_type": words[0], "job_key": words[1]}
-    raise Invalid(f"Which job is {' '.join(words)!r}? Give its id, or its type and its key.")
+    raise Invalid(f"Which job is {quoted(' '.join(words))}? Give its id, or its type and its key.")
 
 
 def _tell_answered(call: Call, job: Job) -> None:
@@ -273,7 +273,7 @@ def _arguments(text: str) -> dict[str, Any]:
     found = read_json(text, "The payload", '\'{"name": "value"}\'')
     if not isinstance(found, dict):
         raise Invalid(
-            f"The payload is {text.strip()[:40]!r}; it must be a JSON object, the names and values of the arguments."
+            f"The payload is {quoted(text.strip())}; it must be a JSON object, the names and values of the arguments."
         )
     return found
 
@@ -292,9 +292,9 @@ def _time(text: str | None) -> datetime | None:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        raise Invalid(f"--at is {text!r}; write a time as 2026-12-24T18:00:00Z.") from error
+        raise Invalid(f"--at is {quoted(text)}; write a time as 2026-12-24T18:00:00Z.") from error
     if found.tzinfo is None:
         raise Invalid(
-            f"--at is {text!r}, without a time zone; write {found.isoformat()}Z for UTC, or an offset as +02:00."
+            f"--at is {quoted(text)}, without a time zone; write {found.isoformat()}Z for UTC, or an offset as +02:00."
         )
     return found

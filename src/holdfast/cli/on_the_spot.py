@@ -20,7 +20,7 @@ from holdfast.builds.order import BUILD_FILE, BuildOrder, Sandbox, check
 from holdfast.builds.result import BuildResult, StepResult
 from holdfast.cli import run_page, tables
 from holdfast.cli.output import say, say_json
-from holdfast.errors import Invalid, NotFound
+from holdfast.errors import Invalid, NotFound, quoted, reason, shown_path
 from holdfast.worker import builder
 from holdfast.worker.building.performance import Place
 from holdfast.worker.building.surroundings import facts
@@ -135,17 +135,17 @@ def _file(asked: Asked) -> BuildFile:
         file = buildfile.read(path.read_text(encoding="utf-8"), str(path))
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(
-            f"There is no file {path}. Name the folder of a working copy that has a {name}, or another file with --file."
+            f"There is no file {shown_path(path)}. Name the folder of a working copy that has a {name}, or another file with --file."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise Invalid(f"{path} cannot be read: {error}.") from error
+        raise Invalid(f"{shown_path(path)} cannot be read: {reason(error)}.") from error
     return file if asked.step is None else buildfile.only(file, asked.step)
 
 
 def _order(asked: Asked) -> BuildOrder:
     """The order that a builder would get for this working copy."""
     if asked.sandbox not in list(Sandbox):
-        raise Invalid(f"--sandbox {asked.sandbox}: give none, auto or bubblewrap.")
+        raise Invalid(f"--sandbox {quoted(asked.sandbox)}: give none, auto or bubblewrap.")
     if asked.timeout is not None and not asked.timeout > 0:
         raise Invalid(f"--timeout {asked.timeout:g}: give seconds above 0.")
     path = asked.path.resolve()
@@ -170,7 +170,7 @@ def _order(asked: Asked) -> BuildOrder:
 def _variable(given: str) -> tuple[str, str]:
     name, equals, value = given.partition("=")
     if not equals:
-        raise Invalid(f"--env {given}: give NAME=VALUE.")
+        raise Invalid(f"--env {quoted(given)}: give NAME=VALUE.")
     return name, value
 
 

@@ -8,7 +8,7 @@ import typer
 from holdfast import views
 from holdfast.cli.command import Call, Function, noun
 from holdfast.cli.output import say, say_json
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, quoted
 from holdfast.stores.contract import Store
 
 Name = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False)]
@@ -62,7 +62,7 @@ def limit(
         wanted = None if throttle_limit == "declared" else float(throttle_limit)
     except ValueError:
         raise Invalid(
-            f"LIMIT {throttle_limit!r}: give a number, or `declared` for the limit that the code declares."
+            f"LIMIT {quoted(throttle_limit)}: give a number, or `declared` for the limit that the code declares."
         ) from None
     said = (
         "has the limit that the code declares"

@@ -7,7 +7,7 @@ import typer
 from holdfast import views
 from holdfast.cli.command import Call, Function, noun
 from holdfast.cli.output import say, say_json
-from holdfast.errors import NotFound
+from holdfast.errors import NotFound, backticked
 
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 
@@ -50,7 +50,7 @@ def show(call: Call, name: Name) -> None:
         row = next((row for row in app.routines(removed=True) if row.name == name), None)
         now = app.store.now()
     if row is None:
-        raise NotFound(f"There is no routine `{name}`. `holdfast routines list` shows those there are.")
+        raise NotFound(f"There is no routine {backticked(name)}. `holdfast routines list` shows those there are.")
     shape = views.routine(row)
     if call.json:
         say_json(shape)

@@ -12,7 +12,7 @@ from holdfast import strict_json, views
 from holdfast.cli.command import Call, Function, noun
 from holdfast.cli.jobs import read_json
 from holdfast.cli.output import say, say_json
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, quoted
 
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 
@@ -172,7 +172,7 @@ def fire(call: Call, name: Name) -> None:
 def _object(text: str) -> dict[str, Any]:
     found = read_json(text, "The payload", '\'{"name": "value"}\'')
     if not isinstance(found, dict):
-        raise Invalid(f"The payload is {text.strip()[:40]!r}; it must be a JSON object of the arguments.")
+        raise Invalid(f"The payload is {quoted(text.strip())}; it must be a JSON object of the arguments.")
     return found
 
 
@@ -181,13 +181,13 @@ def _constants(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            raise Invalid(f"--const is {text!r}; write it as NAME=VALUE.")
+            raise Invalid(f"--const is {quoted(text)}; write it as NAME=VALUE.")
         try:
             found[name] = strict_json.parse(value)
         except json.JSONDecodeError:
             found[name] = value
         except ValueError as error:
-            raise Invalid(f"--const is {text!r:.60}: {error}.") from error
+            raise Invalid(f"--const is {quoted(text)}: {error}.") from error
     return found
 
 
@@ -197,9 +197,9 @@ def _moment(text: str | None, option: str) -> datetime | None:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        raise Invalid(f"{option} is {text!r}; write a time as 2026-12-24T18:00:00Z.") from error
+        raise Invalid(f"{option} is {quoted(text)}; write a time as 2026-12-24T18:00:00Z.") from error
     if found.tzinfo is None:
         raise Invalid(
-            f"{option} is {text!r}, without a time zone; write {found.isoformat()}Z for UTC, or an offset as +02:00."
+            f"{option} is {quoted(text)}, without a time zone; write {found.isoformat()}Z for UTC, or an offset as +02:00."
         )
     return found

@@ -15,7 +15,7 @@ from holdfast.builds.sending import NOTHING, Facts, delivery
 from holdfast.cli.command import Call
 from holdfast.cli.projects import settings_of
 from holdfast.clock import Clock
-from holdfast.errors import Invalid, NotFound, Unavailable
+from holdfast.errors import Invalid, NotFound, Unavailable, backticked
 from holdfast.projects import secret_in
 from holdfast.workflows.definition import nearest
 
@@ -50,7 +50,9 @@ def secret(call: Call, forge: str, project: str, variable: str | None) -> str:
     settings, root = known
     named = settings.projects.get(project)
     if named is None:
-        raise NotFound(f"There is no project `{project}` in the settings.{nearest(project, list(settings.projects))}")
+        raise NotFound(
+            f"There is no project {backticked(project)} in the settings.{nearest(project, list(settings.projects))}"
+        )
     where = named.hooks.get(forge)
     if where is None:
         raise NotFound(

@@ -15,7 +15,7 @@ from holdfast.cli.command import Call
 from holdfast.cli.output import say, say_json
 from holdfast.cli.progress import counting, passing
 from holdfast.clock import monotonic
-from holdfast.errors import Invalid, NotFound
+from holdfast.errors import Invalid, NotFound, quoted, reason, shown_path
 from holdfast.simulation import description, recording, size, values
 from holdfast.simulation.description import Described
 from holdfast.simulation.fleet import DAY, Fleet, Recorded
@@ -79,19 +79,21 @@ def _file(file: Path) -> Described:
     try:
         return description.read(file.read_text(encoding="utf-8"), str(file))
     except FileNotFoundError:
-        raise NotFound(f"There is no file {file}. Name a description of a fleet, as TOML.") from None
+        raise NotFound(f"There is no file {shown_path(file)}. Name a description of a fleet, as TOML.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise Invalid(f"{file} cannot be read: {error}. Name a description of a fleet, as TOML.") from error
+        raise Invalid(
+            f"{shown_path(file)} cannot be read: {reason(error)}. Name a description of a fleet, as TOML."
+        ) from error
 
 
 def _midnight(day: str) -> datetime:
     try:
         found = date.fromisoformat(day)
     except ValueError:
-        raise Invalid(f"--from-archive is {day!r}; write a day as 2026-12-24.") from None
+        raise Invalid(f"--from-archive is {quoted(day)}; write a day as 2026-12-24.") from None
     if found.year not in values.YEARS:
         years = values.YEARS
-        raise Invalid(f"--from-archive is {day!r}; give a day of a year from {years[0]} to {years[-1]}.")
+        raise Invalid(f"--from-archive is {quoted(day)}; give a day of a year from {years[0]} to {years[-1]}.")
     return datetime.combine(found, datetime.min.time(), UTC)
 
 

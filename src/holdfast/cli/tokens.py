@@ -8,7 +8,7 @@ from holdfast import views
 from holdfast.cli.command import Call, Function, noun
 from holdfast.cli.output import say, say_json
 from holdfast.config import LONGEST
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, quoted
 from holdfast.jobs.names import check_token_name
 from holdfast.web.callers import SCOPES
 
@@ -39,7 +39,7 @@ def create(
     from holdfast.web import secret
 
     if scope not in SCOPES:
-        raise Invalid(f"--scope is {scope!r}; it may be {', '.join(SCOPES)}.")
+        raise Invalid(f"--scope is {quoted(scope)}; it may be {', '.join(SCOPES)}.")
     token = secret.new()
     if days is not None and days * DAY > LONGEST:
         raise Invalid(f"--days is {days:g}; give at most {LONGEST / DAY:.0f}, or leave it out: then it never expires.")

@@ -7,7 +7,7 @@ import typer
 from holdfast import views
 from holdfast.cli.command import Call, noun
 from holdfast.cli.output import say, say_json
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, quoted
 from holdfast.jobs.placement import DUTIES
 
 
@@ -70,7 +70,7 @@ def duty(
     elif action in ("on", "off"):
         _switch(call, action == "on", what, {"label": label, "host": host, "version": version})
     else:
-        raise Invalid(f"workers duty {action}: say on, off, list or remove.")
+        raise Invalid(f"workers duty {quoted(action)}: say on, off, list or remove.")
 
 
 def _rules(call: Call) -> None:

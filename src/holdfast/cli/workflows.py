@@ -8,7 +8,7 @@ from holdfast import views
 from holdfast.cli.command import Call, Function, noun
 from holdfast.cli.jobs import read_json
 from holdfast.cli.output import say, say_json
-from holdfast.errors import Invalid, NotFound
+from holdfast.errors import Invalid, NotFound, backticked, quoted
 from holdfast.jobs.holds import WORDS, Level, scope_words
 from holdfast.workflows.definition import nearest
 from holdfast.workflows.states import WorkflowState
@@ -119,7 +119,7 @@ def explain(
 
 def _step(run: Any, step: str) -> Any:
     if step not in run.steps:
-        raise NotFound(f"Workflow `{run.name}` has no step `{step}`.{nearest(step, list(run.steps))}")
+        raise NotFound(f"Workflow `{run.name}` has no step {backticked(step)}.{nearest(step, list(run.steps))}")
     return run.steps[step]
 
 
@@ -136,7 +136,7 @@ def submit(
 
     given: Any = {} if params is None else read_json(params, "The params", '\'{"day": "monday"}\'')
     if not isinstance(given, dict):
-        raise Invalid(f"The params are {params!r}; they must be a JSON object.")
+        raise Invalid(f"The params are {quoted(params)}; they must be a JSON object.")
     with instance.existing(call.settings()) as app:
         run = app.submit(workflow, trigger, given, ignore=ignore or (), priority=priority, actor=instance.actor())
     _tell(call, run, f"is `{run.state}`")

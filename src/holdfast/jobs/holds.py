@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, backticked, quoted
 
 
 class Level(StrEnum):
@@ -55,18 +55,19 @@ def scope_words(workflow: str | None, trigger: str | None) -> str:
     """`run `t` of workflow `report``, `workflow `report``, or `every workflow`."""
     if workflow is None:
         return "every workflow"
-    return f"workflow `{workflow}`" if trigger is None else f"run `{trigger}` of workflow `{workflow}`"
+    scope = f"workflow {backticked(workflow)}"
+    return scope if trigger is None else f"run {backticked(trigger)} of {scope}"
 
 
 def check(level: str, workflow: str | None, trigger: str | None) -> Level:
     """The level, if there may be a hold with this level and scope; else `Invalid`."""
     if level not in list(Level):
-        raise Invalid(f"level={level!r}; what can be held is {', '.join(f'`{each}`' for each in Level)}.")
+        raise Invalid(f"level={quoted(level)}; what can be held is {', '.join(f'`{each}`' for each in Level)}.")
     for name, value in (("workflow", workflow), ("trigger", trigger)):
         if value is not None and "\0" in value:
-            raise Invalid(f"{name}={value!r:.60} has a NUL character in it, which no name has.")
+            raise Invalid(f"{name}={quoted(value)} has a NUL character in it, which no name has.")
     if trigger is not None and workflow is None:
-        raise Invalid(f"trigger={trigger!r} names a run of a workflow: say which one, workflow=….")
+        raise Invalid(f"trigger={quoted(trigger)} names a run of a workflow: say which one, workflow=….")
     if trigger is not None and level == Level.SUBMIT:
         raise Invalid(
             f"Run `{trigger}` of workflow `{workflow}` is submitted already: `submit` is held for a workflow or for all of them."

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, quoted
 from holdfast.jobs.numbers import is_finite, seconds_of
 
 
@@ -38,12 +38,12 @@ class Retry(Exception):
             raise Invalid("Retry takes delay or at, not both.")
         if at is not None and (not isinstance(at, datetime) or at.utcoffset() is None):
             raise Invalid(
-                f"Retry(at={at!r:.60}): give an aware datetime, one with a time zone, for example datetime.now(UTC)."
+                f"Retry(at={quoted(at)}): give an aware datetime, one with a time zone, for example datetime.now(UTC)."
             )
         if payload is not None and not isinstance(payload, Mapping):
-            raise Invalid(f"Retry(payload={payload!r:.60}): give the arguments as a mapping of names to values.")
+            raise Invalid(f"Retry(payload={quoted(payload)}): give the arguments as a mapping of names to values.")
         self.reason = reason
-        self.delay = None if delay is None else _seconds(delay, f"Retry(delay={delay!r:.60})")
+        self.delay = None if delay is None else _seconds(delay, f"Retry(delay={quoted(delay)})")
         self.at = at
         self.payload = None if payload is None else dict(payload)
 
@@ -53,7 +53,7 @@ class Snooze(Exception):
 
     def __init__(self, delay: float | timedelta, reason: str = "snoozed") -> None:
         super().__init__(reason)
-        self.delay = _seconds(delay, f"Snooze({delay!r:.60})")
+        self.delay = _seconds(delay, f"Snooze({quoted(delay)})")
         self.reason = reason
 
 
@@ -66,7 +66,7 @@ class Wait:
     def __init__(self, timeout: float | timedelta | UnsetType | None = UNSET) -> None:
         seconds = seconds_of(timeout)
         if seconds is not UNSET and seconds is not None and not (is_finite(seconds) and seconds > 0):
-            raise Invalid(f"WAIT(timeout={timeout!r:.60}): give seconds above 0, or None for no limit.")
+            raise Invalid(f"WAIT(timeout={quoted(timeout)}): give seconds above 0, or None for no limit.")
         self.timeout: float | UnsetType | None = seconds
 
     def __call__(self, *, timeout: float | timedelta | None) -> "Wait":

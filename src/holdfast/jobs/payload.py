@@ -25,7 +25,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, backticked, quoted, with_short_quotes
 from holdfast.jobs.schema import Flaw, Schema, Writer, object_schema, shown, violations
 
 MAX_BYTES = 1024 * 1024
@@ -39,6 +39,7 @@ ARRAYS = (list, tuple, set, frozenset)
 UNFIT = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 MISFIT = (TypeError, UnicodeError, RecursionError, msgspec.MsgspecError)
 # Formats in which msgspec reads a text whose value is refused here: without a zone, or not finite.
+OTHER_VALUE = re.compile(r"(Invalid (?:enum )?value) .*", re.DOTALL)
 LOOK_AGAIN = {"date-time", "time", "decimal"}
 
 _brackets = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
@@ -62,7 +63,7 @@ class Refused(Exception):
     def about(self, owner: str, whole: str, part: str) -> str:
         """The flaw as a sentence. Escaped, because a name in it may be text that cannot be printed or sent."""
         path, problem = self.flaw
-        subject = f"{part} `{path.removeprefix('.')}`" if path else whole
+        subject = f"{part} {backticked(path.removeprefix('.'))}" if path else whole
         return f"{owner}{subject} {problem}.".encode("utf-8", "backslashreplace").decode()
 
 
@@ -275,9 +276,14 @@ class Signature:
         if lacking := re.fullmatch(r"Object (missing required|contains unknown) field (.*)", message):
             return Refused(f"{path}.{lacking[2]}", "is missing" if "missing" in lacking[1] else "is unknown")
         wanted, _, got = message.removeprefix("Expected ").partition(", got ")
-        problem = f"must be {wanted}" if message.startswith("Expected ") else f"is not accepted: {message}"
+        problem = (
+            f"must be {wanted}" if message.startswith("Expected ") else f"is not accepted: {with_short_quotes(message)}"
+        )
         name = path.removeprefix(".")
-        if isinstance(given, dict) and name in given:
+        whole = isinstance(given, dict) and name in given
+        if whole or re.split(r"[.\[]", name)[0] in self._secrets:
+            problem = OTHER_VALUE.sub(r"\1", problem)
+        if whole:
             annotation = self._types.get(name)
             if wanted == "object" and isinstance(annotation, type):
                 problem = f"must be {annotation.__name__}"
@@ -375,9 +381,9 @@ def _key_flaws(value: dict[Any, Any], path: str) -> Iterator[Flaw]:
     names = [key.value if isinstance(key, Enum) else key for key in value]
     for name in names:
         if not isinstance(name, str):
-            yield Flaw(path, f"has the key {name!r}, and JSON keys are strings; make it a str")
+            yield Flaw(path, f"has the key {quoted(name)}, and JSON keys are strings; make it a str")
         elif problem := _problem(name):
-            yield Flaw(path, f"has the key {name!r}, which {problem}")
+            yield Flaw(path, f"has the key {quoted(name)}, which {problem}")
     if len(set(names)) < len(names):
         yield Flaw(path, "has two keys that are one and the same in JSON; drop one of them")
 
@@ -527,7 +533,9 @@ def _annotation(function: Callable[..., Any], parameter: inspect.Parameter) -> A
     try:
         hints = get_type_hints(alone, getattr(definition, "__globals__", {}), include_extras=True)
     except Exception as error:  # An annotation is code of the user's, and may raise anything.
-        problem = f"the annotation {parameter.annotation!r} of parameter `{parameter.name}` does not resolve ({error})"
+        problem = (
+            f"the annotation {quoted(parameter.annotation)} of parameter `{parameter.name}` does not resolve ({error})"
+        )
         raise Invalid(f"{name}: {problem}. Define or import the type at the top of the handler's module.") from None
     return hints[parameter.name]
 

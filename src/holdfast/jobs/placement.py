@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, quoted
 from holdfast.jobs.names import check_text
 from holdfast.jobs.retry import LONGEST
 
@@ -105,7 +105,7 @@ def duties_of(
 
 def check_duty(duty: Any) -> str:
     if duty not in DUTIES:
-        raise Invalid(f"There is no duty {duty!r}; known are {', '.join(DUTIES)}.")
+        raise Invalid(f"There is no duty {quoted(duty)}; known are {', '.join(DUTIES)}.")
     return str(duty)
 
 
@@ -114,7 +114,9 @@ def check_rule(rule: DutyRule) -> DutyRule:
     for name in ("label", "host", "version"):
         value = getattr(rule, name)
         if value is not None and (not isinstance(value, str) or not value.strip()):
-            raise Invalid(f"A rule about duties: {name}={value!r}; give a text that is not empty, or leave it out.")
+            raise Invalid(
+                f"A rule about duties: {name}={quoted(value)}; give a text that is not empty, or leave it out."
+            )
         check_text(value or "", f"A rule about duties: {name}")
     return rule
 
@@ -122,7 +124,7 @@ def check_rule(rule: DutyRule) -> DutyRule:
 def check_preference(labels: Sequence[str], seconds: Any, what: str) -> Preference | None:
     """What a type prefers, as it was declared; None: nothing."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST:
-        raise Invalid(f"{what}: prefer_for={seconds!r}; give seconds, 0 or more.")
+        raise Invalid(f"{what}: prefer_for={quoted(seconds)}; give seconds, 0 or more.")
     return Preference(tuple(labels), float(seconds)) if labels else None
 
 
@@ -130,7 +132,7 @@ def check_labels(labels: Any, what: str) -> tuple[str, ...]:
     """Labels as they were given: a list of texts, or one text."""
     found = (labels,) if isinstance(labels, str) else tuple(labels) if isinstance(labels, Iterable) else None
     if found is None or not all(isinstance(label, str) and label.strip() for label in found):
-        raise Invalid(f"{what}={labels!r:.60}; give a list of labels that are not empty.")
+        raise Invalid(f"{what}={quoted(labels)}; give a list of labels that are not empty.")
     for label in found:
         check_text(label, what)
     return found

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, quoted
 
 # Ten years. A moment in our time plus any delay is still a moment that Python and both databases can hold.
 LONGEST = 10 * 365 * 86_400
@@ -94,7 +94,7 @@ def _check(policy: Policy, name: str, lowest: int, highest: int, whole: bool = F
     if not (number and lowest <= value <= highest):
         kind = "a whole number" if whole else "a number"
         raise Invalid(
-            f"{type(policy).__name__}({name}={value!r}): {name} must be {kind} from {lowest} to {highest}; change it."
+            f"{type(policy).__name__}({name}={quoted(value)}): {name} must be {kind} from {lowest} to {highest}; change it."
         )
 
 
@@ -155,7 +155,7 @@ def decode(text: str | None) -> Policy | None:
         policy: Policy = msgspec.json.decode(text, type=Policy)
     except msgspec.DecodeError as problem:
         raise Invalid(
-            f"The retry policy {text!r} cannot be read: {problem}. "
+            f"The retry policy {quoted(text)} cannot be read: {problem}. "
             'Write it as JSON with its kind, for example {"kind": "fixed", "seconds": 5}.'
         ) from problem
     return policy

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, quoted
 from holdfast.jobs import retry
 from holdfast.jobs.job import JobError, Outcome
 from holdfast.jobs.names import JOB_TYPE, LONGEST_TYPE
@@ -58,16 +58,16 @@ class TurnEnd(Struct, frozen=True):
 
 def make(name: Any, *, scale: Any, every: Any, keep: Any, policy: Any) -> Routine:
     """A checked routine; `Invalid` says what is wrong."""
-    what = f"routine {name!r}"
+    what = f"routine {quoted(name)}"
     if not isinstance(name, str) or not JOB_TYPE.fullmatch(name) or len(PREFIX + name) > LONGEST_TYPE:
         raise Invalid(
             f"{what}: give a name of letters, digits, `_`, `-` and `.`, at most {LONGEST_TYPE - len(PREFIX)}."
         )
     seconds = every.total_seconds() if isinstance(every, timedelta) else every
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= retry.LONGEST:
-        raise Invalid(f"{what}: every={every!r}; give seconds from 0 to ten years, or a timedelta.")
+        raise Invalid(f"{what}: every={quoted(every)}; give seconds from 0 to ten years, or a timedelta.")
     if policy is not None and (not isinstance(policy, retry.Policy) or isinstance(policy, retry.Adaptive)):
-        raise Invalid(f"{what}: retry={policy!r}; give NoDelay(), Fixed(…), Linear(…) or Exponential(…).")
+        raise Invalid(f"{what}: retry={quoted(policy)}; give NoDelay(), Fixed(…), Linear(…) or Exponential(…).")
     return Routine(
         name,
         float(seconds),
@@ -79,7 +79,7 @@ def make(name: Any, *, scale: Any, every: Any, keep: Any, policy: Any) -> Routin
 
 def _whole(value: Any, what: str, lowest: int, highest: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
-        raise Invalid(f"{what}={value!r}; give a whole number from {lowest} to {highest}.")
+        raise Invalid(f"{what}={quoted(value)}; give a whole number from {lowest} to {highest}.")
     return value
 
 

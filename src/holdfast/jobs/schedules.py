@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, quoted
 from holdfast.jobs import cron as crons
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import template, zones
@@ -132,13 +132,15 @@ def _as_json(name: object, what: str, value: Mapping[str, Any] | None, limit: in
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise _wrong(name, [f"{what}={value!r:.60}; give a mapping of names to values"])
-    plain: dict[str, Any] = payloads.load(payloads.dump(dict(value), what=f"schedule {name!r}: {what}", limit=limit))
+        raise _wrong(name, [f"{what}={quoted(value)}; give a mapping of names to values"])
+    plain: dict[str, Any] = payloads.load(
+        payloads.dump(dict(value), what=f"schedule {quoted(name)}: {what}", limit=limit)
+    )
     return plain
 
 
 def _wrong(name: object, found: Sequence[str]) -> Invalid:
-    return Invalid(f"schedule {name!r}: {'. Also: '.join(found)}.")
+    return Invalid(f"schedule {quoted(name)}: {'. Also: '.join(found)}.")
 
 
 def _name_problems(name: Any) -> Iterator[str]:
@@ -153,9 +155,9 @@ def _kind_problems(cron: Any, every: Any, at: Any, zone: Any) -> Iterator[str]:
     if cron is not None:
         yield from _cron_problems(cron, zone)
     elif zone is not None:
-        yield f"zone={zone!r} is for cron; periods and points in time need none. Leave it out"
+        yield f"zone={quoted(zone)} is for cron; periods and points in time need none. Leave it out"
     if every is not None and (not is_finite(every) or not SHORTEST <= every <= LONGEST):
-        yield f"every={every!r:.60}; give seconds, from {SHORTEST:g} to ten years"
+        yield f"every={quoted(every)}; give seconds, from {SHORTEST:g} to ten years"
     if at is not None:
         yield from _point_problems(at)
 
@@ -163,7 +165,7 @@ def _kind_problems(cron: Any, every: Any, at: Any, zone: Any) -> Iterator[str]:
 def _cron_problems(cron: Any, zone: Any) -> Iterator[str]:
     problem = crons.problem_of(cron) if isinstance(cron, str) else "it is not a text"
     if problem is not None:
-        yield f"cron={cron!r} cannot be used: {problem}. It looks like '0 3 * * *'"
+        yield f"cron={quoted(cron)} cannot be used: {problem}. It looks like '0 3 * * *'"
     if zone is None:
         yield "cron needs the zone whose clock it goes by: zone='Europe/Amsterdam', or zone='UTC'"
     elif problem := zones.problem_of(str(zone)):
@@ -172,7 +174,7 @@ def _cron_problems(cron: Any, zone: Any) -> Iterator[str]:
 
 def _point_problems(at: Any) -> Iterator[str]:
     if not isinstance(at, Sequence) or isinstance(at, str) or not 0 < len(at) <= MOST_POINTS:
-        yield f"at={at!r:.60}; give a list of 1 to {MOST_POINTS:,} aware datetimes"
+        yield f"at={quoted(at)}; give a list of 1 to {MOST_POINTS:,} aware datetimes"
         return
     for point in at:
         yield from _moment_problems("at", point)
@@ -192,21 +194,21 @@ def _bound_problems(start: Any, end: Any) -> Iterator[str]:
 
 def _moment_problems(word: str, value: Any) -> Iterator[str]:
     if not isinstance(value, datetime) or value.utcoffset() is None:
-        yield f"{word}: {value!r} is not an aware datetime; give it a time zone, as datetime(2026, 12, 24, 18, tzinfo=UTC)"
+        yield f"{word}: {quoted(value)} is not an aware datetime; give it a time zone, as datetime(2026, 12, 24, 18, tzinfo=UTC)"
         return
     if not EPOCH <= value < LAST_YEAR:
-        yield f"{word}: {value!r} is outside the years 1970 to 9998; give a moment inside them"
+        yield f"{word}: {quoted(value)} is outside the years 1970 to 9998; give a moment inside them"
 
 
 def _policy_problems(misfire: Any, options: Mapping[str, Any]) -> Iterator[str]:
     if misfire not in MISFIRES:
-        yield f"misfire={misfire!r}; it may be {', '.join(map(repr, MISFIRES))}"
+        yield f"misfire={quoted(misfire)}; it may be {', '.join(map(repr, MISFIRES))}"
     for name in options:
         if name not in OPTIONS:
-            yield f"unknown option {name!r}; known are {', '.join(OPTIONS)}"
+            yield f"unknown option {quoted(name)}; known are {', '.join(OPTIONS)}"
     duplicate = options.get("on_duplicate", "return")
     if duplicate not in ON_DUPLICATE:
-        yield f"on_duplicate={duplicate!r}; nobody is there to be told, so it may be {' or '.join(map(repr, ON_DUPLICATE))}"
+        yield f"on_duplicate={quoted(duplicate)}; nobody is there to be told, so it may be {' or '.join(map(repr, ON_DUPLICATE))}"
 
 
 def made(schedule: Schedule, count: int, time: datetime) -> Made:

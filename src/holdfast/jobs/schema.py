@@ -8,7 +8,6 @@
 import math
 import operator
 import re
-import reprlib
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -19,6 +18,8 @@ from uuid import UUID
 
 import msgspec
 from msgspec import inspect
+
+from holdfast.errors import quoted
 
 Schema = dict[str, Any]
 MOST_BITS = 6  # of flags whose every sum is listed
@@ -306,4 +307,4 @@ def _wanted(schema: Schema) -> str:
 
 def shown(value: Any) -> str:
     """A value as an error shows it: its type, and enough of it to find it."""
-    return f"{type(value).__name__} ({reprlib.repr(value)})"
+    return f"{type(value).__name__} ({quoted(value)})"

@@ -18,6 +18,8 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from holdfast.errors import quoted
+
 BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OWN = ("count", "time")
@@ -27,7 +29,7 @@ def problems(template: Any, const: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with a template and the constants for it, each with its cure."""
     for name in const:
         if not isinstance(name, str) or not NAME.fullmatch(name) or name in OWN:
-            yield f"const {name!r}: a name has letters, digits and `_`, and is not {' or '.join(f'`{own}`' for own in OWN)}"
+            yield f"const {quoted(name)}: a name has letters, digits and `_`, and is not {' or '.join(f'`{own}`' for own in OWN)}"
     known = (*OWN, *const)
     for text in _texts(template):
         for match in BRACES.finditer(text):
@@ -40,17 +42,17 @@ def _problem_of(match: re.Match[str], text: str, const: Mapping[str, Any], known
     if match[0] in ("{{", "}}"):
         return None
     if match[1] is None:
-        return f"{text!r} has a single `{match[0]}`; write a brace twice"
+        return f"{quoted(text)} has a single `{match[0]}`; write a brace twice"
     name, colon, _ = match[1].partition(":")
     if name not in known:
         near = get_close_matches(name, known, n=1)
         cure = f"did you mean `{{{near[0]}}}`?" if near else f"known are {', '.join(known)}; write a brace itself twice"
-        return f"{text!r} names a variable `{name}` that there is not; {cure}"
+        return f"{quoted(text)} names a variable `{name}` that there is not; {cure}"
     if colon and name != "time":
-        return f"{text!r} gives `{name}` a form; only `time` takes one, as {{time:%Y-%m-%d}}"
+        return f"{quoted(text)} gives `{name}` a form; only `time` takes one, as {{time:%Y-%m-%d}}"
     value = const.get(name)
     if match[0] != text and isinstance(value, dict | list | tuple | type(None)) and name not in OWN:
-        return f"{text!r} writes `{name}` into a text, but it is {value!r:.40}; let it stand alone"
+        return f"{quoted(text)} writes `{name}` into a text, but it is {quoted(value)}; let it stand alone"
     return None
 
 

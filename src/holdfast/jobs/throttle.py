@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, quoted
 from holdfast.jobs import throttlers
 from holdfast.jobs.numbers import is_finite
 from holdfast.jobs.throttlers import ADMIT, Rate, Reschedule, Throttler, Verdict
@@ -199,10 +199,10 @@ def words(held: Held, throttler: Throttler | None = None) -> str:
 def check_factor(factor: float, limit: float) -> None:
     """Refuse (`Invalid`) a factor that is no finite number, is negative, or could never fit under the limit."""
     if not is_finite(factor) or factor < 0:
-        raise Invalid(f"throttle_factor {factor!r:.60} must be a finite number, 0 or more; 0 is not counted at all.")
+        raise Invalid(f"throttle_factor {quoted(factor)} must be a finite number, 0 or more; 0 is not counted at all.")
     if limit >= 1 and not within(limit, factor):
         raise Invalid(
-            f"throttle_factor {factor!r} is above the queue's throttle_limit {limit!r}, so the job could never start; "
+            f"throttle_factor {quoted(factor)} is above the queue's throttle_limit {quoted(limit)}, so the job could never start; "
             "lower the factor or raise the limit."
         )
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, backticked, quoted
 from holdfast.jobs.numbers import is_finite
 
 OTHERS = ""  # the pool of all values that no share names
@@ -29,10 +29,10 @@ class Share(Struct, frozen=True, tag_field="kind", tag="share"):
     others: float | None = 0
 
     def __post_init__(self) -> None:
-        what = f"share({self.key!r}, …)"
+        what = f"share({quoted(self.key)}, …)"
         _check_key(self.key, what)
         if not isinstance(self.shares, dict) or not self.shares:
-            raise Invalid(f'{what}: shares={self.shares!r}; name them, for example {{"eu": 40, "us": 30}}.')
+            raise Invalid(f'{what}: shares={quoted(self.shares)}; name them, for example {{"eu": 40, "us": 30}}.')
         _check_slots(self.shares, what)
         if self.others is not None:
             _check_number(self.others, f"{what}: others", 0)
@@ -46,11 +46,11 @@ class PerKey(Struct, frozen=True, tag_field="kind", tag="per_key"):
     limits: dict[str, float] = {}
 
     def __post_init__(self) -> None:
-        what = f"per_key({self.key!r}, …)"
+        what = f"per_key({quoted(self.key)}, …)"
         _check_key(self.key, what)
         _check_number(self.limit, f"{what}: limit", 0)
         if not isinstance(self.limits, dict):
-            raise Invalid(f'{what}: limits={self.limits!r}; give a dict, for example {{"acme": 20}}.')
+            raise Invalid(f'{what}: limits={quoted(self.limits)}; give a dict, for example {{"acme": 20}}.')
         _check_slots(self.limits, what)
 
 
@@ -65,7 +65,7 @@ class Rate(Struct, frozen=True, tag_field="kind", tag="rate"):
         for name in ("count", "per", "burst"):
             _check_number(getattr(self, name), f"rate(…): {name}", 0, above=True)
         if self.per > LONGEST:
-            raise Invalid(f"rate(…): per={self.per!r}; give at most {LONGEST} seconds, which is ten years.")
+            raise Invalid(f"rate(…): per={quoted(self.per)}; give at most {LONGEST} seconds, which is ten years.")
 
 
 class Function(Struct, frozen=True, tag_field="kind", tag="function"):
@@ -125,7 +125,7 @@ class Reschedule(Struct, frozen=True):
         if self.delay is not None:
             _check_number(self.delay, "Reschedule(…): delay", 0)
         elif not isinstance(self.at, datetime) or self.at.utcoffset() is None:
-            raise Invalid(f"Reschedule(at={self.at!r}): give an aware datetime, for example datetime.now(UTC).")
+            raise Invalid(f"Reschedule(at={quoted(self.at)}): give an aware datetime, for example datetime.now(UTC).")
 
     def time(self, now: datetime) -> datetime:
         """When the job is wanted next."""
@@ -155,12 +155,12 @@ def check_verdicts(answers: Any, count: int) -> Sequence[Verdict]:
     try:
         found = list(answers)
     except TypeError:
-        raise Invalid(f"it returned {answers!r:.100}; return a list with an answer for each candidate.") from None
+        raise Invalid(f"it returned {quoted(answers)}; return a list with an answer for each candidate.") from None
     if len(found) != count:
         raise Invalid(f"it returned {len(found)} answers for {count} candidates; return one for each, in their order.")
     for answer in found:
         if not isinstance(answer, Decision | Reschedule):
-            raise Invalid(f"it answered {answer!r:.100}; answer ADMIT, REFUSE or Reschedule(…).")
+            raise Invalid(f"it answered {quoted(answer)}; answer ADMIT, REFUSE or Reschedule(…).")
     return found
 
 
@@ -255,7 +255,7 @@ def decode(text: str | None) -> Throttler | None:
         found: Throttler = msgspec.json.decode(text, type=Throttler)
     except msgspec.DecodeError as problem:
         raise Invalid(
-            f"The throttler {text!r} cannot be read: {problem}. Declare it with share(…), per_key(…), rate(…) or a function."
+            f"The throttler {quoted(text)} cannot be read: {problem}. Declare it with share(…), per_key(…), rate(…) or a function."
         ) from problem
     return found
 
@@ -265,7 +265,7 @@ def named(function: Any, what: str) -> Function:
     name = getattr(function, "__name__", "")
     if not callable(function) or not name.isidentifier():
         raise Invalid(
-            f"{what}: throttler={function!r}; give share(…), per_key(…), rate(…), or a function with a name: "
+            f"{what}: throttler={quoted(function)}; give share(…), per_key(…), rate(…), or a function with a name: "
             "workers know by it whether their code has it."
         )
     return Function(name)
@@ -281,10 +281,10 @@ def _check_key(key: Any, what: str) -> None:
 def _check_slots(slots: Mapping[str, float], what: str) -> None:
     for name, count in slots.items():
         if not isinstance(name, str) or not name:
-            raise Invalid(f"{what}: {name!r} is no value to name; give text, as it stands in the payload.")
-        _check_number(count, f"{what}: {name}", 0)
+            raise Invalid(f"{what}: {quoted(name)} is no value to name; give text, as it stands in the payload.")
+        _check_number(count, f"{what}: {backticked(name)}", 0)
 
 
 def _check_number(value: Any, what: str, lowest: float, above: bool = False) -> None:
     if not (is_finite(value) and (value > lowest if above else value >= lowest)):
-        raise Invalid(f"{what}={value!r:.60}; give a finite number {'above' if above else 'of at least'} {lowest:g}.")
+        raise Invalid(f"{what}={quoted(value)}; give a finite number {'above' if above else 'of at least'} {lowest:g}.")

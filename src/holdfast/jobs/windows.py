@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, quoted
 from holdfast.jobs import zones
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -56,9 +56,9 @@ def parse_all(texts: Sequence[str]) -> tuple[Window, ...]:
 def listed(texts: Sequence[str]) -> tuple[str, ...]:
     """The windows as they are kept; `Invalid` if they are no list. What is in it, `parse_all` looks at."""
     if isinstance(texts, str):
-        raise Invalid(f"time_windows is a list of windows, not one text; write [{texts!r}].")
+        raise Invalid(f"time_windows is a list of windows, not one text; write [{quoted(texts)}].")
     if not isinstance(texts, list | tuple):
-        raise Invalid(f"time_windows={texts!r}; give a list of windows, or [] for always.")
+        raise Invalid(f"time_windows={quoted(texts)}; give a list of windows, or [] for always.")
     return tuple(texts)
 
 
@@ -98,7 +98,9 @@ def _days(text: str, written: str) -> tuple[int, ...]:
         for name in (first, last) if dash else (first,):
             if name not in DAYS:
                 known = f"the days are {' '.join(DAYS)}"
-                raise _wrong(text, f"{name!r} in {written!r} is not a day; {known}", "mon-fri,sun 22:00-06:00")
+                raise _wrong(
+                    text, f"{quoted(name)} in {quoted(written)} is not a day; {known}", "mon-fri,sun 22:00-06:00"
+                )
         opening = DAYS.index(first)
         length = (DAYS.index(last) - opening) % 7 if dash else 0
         days.update((opening + offset) % 7 for offset in range(length + 1))
@@ -113,7 +115,7 @@ def _zone(text: str, name: str) -> str:
 
 
 def _wrong(text: object, reason: str, example: str) -> Invalid:
-    return Invalid(f"The time window {text!r} cannot be used: {reason}. A window looks like {example!r}.")
+    return Invalid(f"The time window {quoted(text)} cannot be used: {reason}. A window looks like {example!r}.")
 
 
 def place(windows: Sequence[Window], wanted: datetime | None, now: datetime) -> datetime:

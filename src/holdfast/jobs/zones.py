@@ -5,6 +5,8 @@ from difflib import get_close_matches
 from functools import lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
+from holdfast.errors import quoted
+
 
 def problem_of(name: str) -> str | None:
     """Why a name is no zone, with the nearest one that is; None for a zone."""
@@ -12,7 +14,7 @@ def problem_of(name: str) -> str | None:
         return None
     nearest = get_close_matches(name.lower(), _zones(), n=1)
     cure = f"did you mean {_zones()[nearest[0]]}?" if nearest else "zones have IANA names"
-    return f"{name!r} is not a known time zone; {cure}"
+    return f"{quoted(name)} is not a known time zone; {cure}"
 
 
 @lru_cache(maxsize=1)

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from holdfast.builds.lines import Place, line_of, lines
 from holdfast.declare import CRASH_POLICIES, new_job
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, backticked, quoted
 from holdfast.jobs import retry, throttle, throttlers
 from holdfast.jobs.names import check_job_type, check_name
 from holdfast.simulation import size
@@ -234,7 +234,7 @@ def _strange(content: Mapping[str, Any], change: Mapping[str, Any]) -> list[str]
         named, known = (each.get(table) for each in (change, content))
         if isinstance(named, dict) and isinstance(known, dict):
             strange = [name for name in named if name not in known]
-            found += [f"`{name}` is none of the {table}.{hint(name, list(known))}" for name in strange]
+            found += [f"{backticked(name)} is none of the {table}.{hint(name, list(known))}" for name in strange]
     return found
 
 
@@ -244,7 +244,7 @@ def _line(written: str) -> dict[str, Any]:
         with contextlib.suppress(ValueError):
             return _parsed(f"{name} = {each}")
     raise Invalid(
-        f"--set {written!r} is no change; write what and how, for example --set queues.mail.throttle_limit=20."
+        f"--set {quoted(written)} is no change; write what and how, for example --set queues.mail.throttle_limit=20."
     )
 
 
@@ -352,7 +352,7 @@ class _Reading:
 
     def _values(self, table: Any, place: Place, known: Mapping[str, Key]) -> dict[str, Any]:
         if not isinstance(table, dict):
-            self._wrong(place, f"`{'.'.join(place)}` is {table!r:.40}; give a table: [{'.'.join(place)}].")
+            self._wrong(place, f"{backticked('.'.join(place))} is {quoted(table)}; give a table.")
             return {}
         short: Mapping[str, str] = SHORT if known is QUEUE else {}
         self._unknown(table, place, [*known, *short])
@@ -376,7 +376,7 @@ class _Reading:
     def _unknown(self, table: Mapping[str, Any], place: Place, known: list[str]) -> None:
         for name in table:
             if name not in known:
-                self._wrong((*place, name), f"`{name}` is not a known key.{hint(name, known)}")
+                self._wrong((*place, name), f"{backticked(name)} is not a known key.{hint(name, known)}")
 
     def _queue(self, name: str, values: Mapping[str, Any]) -> QueueDeclared:
         self._attempt(("queues", name), lambda: check_name(name, "Queue"))
@@ -388,7 +388,7 @@ class _Reading:
         self._attempt(place, lambda: check_job_type(name))
         queue = values.get("queue", next(iter(self._queues)) if len(self._queues) == 1 else None)
         if not isinstance(queue, str) or queue not in self._queues:
-            told = "it names no queue" if queue is None else f"`{queue!s:.60}` is no queue of this file"
+            told = "it names no queue" if queue is None else f"{backticked(queue)} is no queue of this file"
             self._wrong((*place, "queue"), f"{told}.{hint(str(queue), list(self._queues))}")
             return None
         row = _row(name, queue, values)
@@ -417,7 +417,9 @@ class _Reading:
         for key, known in (("queues", list(self._queues)), ("types", list(self._types))):
             for each in values.get(key, ()):
                 if each not in known:
-                    self._wrong((*place, key), f"`{each}` is none of the {key} of this file.{hint(each, known)}")
+                    self._wrong(
+                        (*place, key), f"{backticked(each)} is none of the {key} of this file.{hint(each, known)}"
+                    )
         return WorkerPlan(name, **values)
 
     def _attempt(self, place: Place, act: Callable[[], Any]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, backticked, quoted
 from holdfast.jobs import retry, throttlers, windows, zones
 from holdfast.jobs.numbers import is_finite, is_whole
 from holdfast.jobs.placement import check_labels
@@ -40,7 +40,7 @@ def number(least: float = 0.0, above: bool = False, most: float = math.inf) -> R
         if not is_finite(value) or value > most or (value <= least if above else value < least):
             lower = "" if least == -math.inf else f" {'above' if above else 'of at least'} {least:g}"
             upper = "" if most == math.inf else f" and at most {most:,.10g}"
-            raise Invalid(f"is {value!r:.40}; give a number{lower}{upper}.")
+            raise Invalid(f"is {quoted(value)}; give a number{lower}{upper}.")
         return float(value)
 
     return read
@@ -53,7 +53,7 @@ def seconds(least: float = 0.0, above: bool = False) -> Read:
 def whole(least: int, most: int = 2**31 - 1) -> Read:
     def read(value: Any) -> int:
         if not is_whole(value, least, most):
-            raise Invalid(f"is {value!r:.40}; give a whole number from {least} to {most:,}.")
+            raise Invalid(f"is {quoted(value)}; give a whole number from {least} to {most:,}.")
         return int(value)
 
     return read
@@ -64,13 +64,13 @@ def part(value: Mapping[str, Any], name: str, read: Read) -> Any:
     try:
         return read(value[name])
     except Invalid as error:
-        raise Invalid(f"has `{name}`, which {error}") from None
+        raise Invalid(f"has {backticked(name)}, which {error}") from None
 
 
 def one_of(*known: str) -> Read:
     def read(value: Any) -> str:
         if value not in known:
-            raise Invalid(f"is {value!r:.40}; it may be {' or '.join(map(repr, known))}.")
+            raise Invalid(f"is {quoted(value)}; it may be {' or '.join(map(repr, known))}.")
         return str(value)
 
     return read
@@ -84,7 +84,7 @@ def or_none(read: Read) -> Read:
 def texts(value: Any) -> tuple[str, ...]:
     found = [value] if isinstance(value, str) else value
     if not isinstance(found, list) or not all(isinstance(each, str) and each for each in found):
-        raise Invalid(f"is {value!r:.60}; give a list of texts.")
+        raise Invalid(f"is {quoted(value)}; give a list of texts.")
     return tuple(found)
 
 
@@ -98,9 +98,9 @@ def times(value: Any) -> tuple[time, ...]:
     try:
         read = [each if isinstance(each, time) else time.fromisoformat(each) for each in found]
     except (TypeError, ValueError):
-        raise Invalid(f'is {value!r:.60}; give times of the day, for example ["09:00", "17:30"].') from None
+        raise Invalid(f'is {quoted(value)}; give times of the day, for example ["09:00", "17:30"].') from None
     if any(each.tzinfo is not None for each in read):
-        raise Invalid(f"is {value!r:.60}; leave the zone out: all times of day are in that of `simulation.zone`.")
+        raise Invalid(f"is {quoted(value)}; leave the zone out: all times of day are in that of `simulation.zone`.")
     return tuple(sorted(read))
 
 
@@ -119,7 +119,7 @@ def moment(value: Any) -> datetime:
 
 
 def zone(value: Any) -> str:
-    problem = zones.problem_of(value) if isinstance(value, str) else f"{value!r:.40} is not a time zone"
+    problem = zones.problem_of(value) if isinstance(value, str) else f"{quoted(value)} is not a time zone"
     if problem:
         raise Invalid(f"names no zone: {problem}.")
     return str(value)
@@ -145,7 +145,7 @@ def throttler(value: Any) -> str:
 
 def as_json(value: Any, what: str, example: str) -> str:
     if not isinstance(value, dict) or "kind" not in value:
-        raise Invalid(f"is {value!r:.60}; give a table with its kind, for example {what} = {example}.")
+        raise Invalid(f"is {quoted(value)}; give a table with its kind, for example {what} = {example}.")
     return msgspec.json.encode(value).decode()
 
 
@@ -154,13 +154,15 @@ def _check_fields(value: Mapping[str, Any], found: Any) -> None:
     known = ["kind", *found.__struct_fields__]
     for name in value:
         if name not in known:
-            raise Invalid(f"has `{name}`, which is not known with kind {value['kind']!r}.{hint(name, known)}")
+            raise Invalid(
+                f"has {backticked(name)}, which is not known with kind {quoted(value['kind'])}.{hint(name, known)}"
+            )
 
 
 def payload(value: Any) -> dict[str, dict[str, float]]:
     if not isinstance(value, dict):
         raise Invalid(
-            f"is {value!r:.60}; give values with their weights, for example {{ region = {{ eu = 3, us = 1 }} }}."
+            f"is {quoted(value)}; give values with their weights, for example {{ region = {{ eu = 3, us = 1 }} }}."
         )
     found = {}
     for name, weights in value.items():
@@ -168,7 +170,7 @@ def payload(value: Any) -> dict[str, dict[str, float]]:
         right = isinstance(weights, dict) and all(is_finite(each) and each >= 0 for each in weights.values())
         if not right or not 0 < sum(map(float, weights.values())) < math.inf:
             raise Invalid(
-                f"has {name} = {weights!r:.60}; give values with their weights, for example {{ eu = 3, us = 1 }}, "
+                f"has {name} = {quoted(weights)}; give values with their weights, for example {{ eu = 3, us = 1 }}, "
                 "that add up to a finite number above 0."
             )
         found[name] = {str(each): float(weight) for each, weight in weights.items()}
@@ -182,9 +184,9 @@ def duration(value: Any) -> Duration:
     given = {name: part(value, name, seconds(SHORTEST)) for name in value if name in BORDERS or is_finite(value[name])}
     least, most = given.pop("min", 0.0), given.pop("max", float(LONGEST))
     if least > most:
-        raise Invalid(f"is {value!r:.80}; its min is above its max: exchange them.")
+        raise Invalid(f"is {quoted(value)}; its min is above its max: exchange them.")
     if len(given) != len(value.keys() - BORDERS):
-        raise Invalid(f"is {value!r:.80}; give {DURATIONS}.")
+        raise Invalid(f"is {quoted(value)}; give {DURATIONS}.")
     if set(given) == {"exponential"}:
         return Exponential(given["exponential"], least, most)
     if set(given) == {"mean", "deviation"}:
@@ -197,12 +199,12 @@ def duration(value: Any) -> Duration:
 def _points(value: Any, given: Mapping[str, float]) -> tuple[tuple[float, float], ...]:
     points = sorted((percentile(name), math.log(each)) for name, each in given.items())
     if len(points) < 2:
-        raise Invalid(f"is {value!r:.80}; give {DURATIONS}.")
+        raise Invalid(f"is {quoted(value)}; give {DURATIONS}.")
     for (at, low), (next_at, high) in pairwise(points):
         if at == next_at:
-            raise Invalid(f"is {value!r:.80}; it has a percentile twice (median is p50): give each once.")
+            raise Invalid(f"is {quoted(value)}; it has a percentile twice (median is p50): give each once.")
         if high < low:
-            raise Invalid(f"is {value!r:.80}; a higher percentile cannot be shorter.")
+            raise Invalid(f"is {quoted(value)}; a higher percentile cannot be shorter.")
     return tuple(points)
 
 
@@ -220,7 +222,7 @@ def percentile(name: str) -> float:
     except ValueError:
         share = 0.0
     if not text.startswith("p") or not 0 < share < 1:
-        raise Invalid(f"has {name!r}; give {DURATIONS}.")
+        raise Invalid(f"has {quoted(name)}; give {DURATIONS}.")
     return NormalDist().inv_cdf(share)
 
 
@@ -230,7 +232,7 @@ def arrivals(value: Any) -> tuple[Arrivals, ...]:
 
 def _arrival(value: Any) -> Arrivals:
     if not isinstance(value, dict):
-        raise Invalid(f"is {value!r:.60}; give {ARRIVALS}.")
+        raise Invalid(f"is {quoted(value)}; give {ARRIVALS}.")
     rest = dict(value)
     during = windows.parse_all(time_windows(rest.pop("during"))) if "during" in rest else ()
     names = set(rest)
@@ -244,7 +246,7 @@ def _arrival(value: Any) -> Arrivals:
     if {"burst", "at"} <= names <= {"burst", "at", "within"}:
         within = part(rest, "within", seconds()) if "within" in rest else 0.0
         return Burst(part(rest, "burst", whole(1, MOST_JOBS)), part(rest, "at", times), within, during)
-    raise Invalid(f"is {value!r:.80}; give {ARRIVALS}.")
+    raise Invalid(f"is {quoted(value)}; give {ARRIVALS}.")
 
 
 def rates(value: Any) -> tuple[float, ...]:

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from msgspec import structs
 
-from holdfast.errors import Conflict, NotFound
+from holdfast.errors import Conflict, NotFound, backticked
 from holdfast.jobs.job import Job
 from holdfast.stores.contract import NewJob, RequestKey, TokenRow
 from holdfast.stores.listing import Listing
@@ -47,7 +47,7 @@ class Admitting(Listing):
     def revoke_token(self, name: str, actor: str) -> None:
         with self.work():
             if not self.run("revoke_token", {"name": name}):
-                raise NotFound(f"There is no token `{name}` in instance `{self.instance}`.")
+                raise NotFound(f"There is no token {backticked(name)} in instance `{self.instance}`.")
             self._audit(actor, "revoke token", detail=name)
 
     def log_in(self, login: str, session: str, lasts: timedelta) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import structs
 
-from holdfast.errors import Conflict, IllegalMove, NotFound
+from holdfast.errors import Conflict, IllegalMove, NotFound, backticked
 from holdfast.jobs import breaker as breaking
 from holdfast.jobs import retry
 from holdfast.jobs.breaker import Breaker
@@ -283,7 +283,9 @@ class Changing(Writing):
             return int(row["id"])
         found = self._find(Filter(job_type, job_key, limit=1, archive=True))
         if not found:
-            raise NotFound(f"There is no job of type `{job_type}` with key `{job_key}` in instance `{self.instance}`.")
+            raise NotFound(
+                f"There is no job of type `{job_type}` with key {backticked(job_key)} in instance `{self.instance}`."
+            )
         return found[0].id
 
     def _ask_to_abort(self, row: Row, actor: str) -> None:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.errors import Conflict, NotFound
+from holdfast.errors import Conflict, NotFound, quoted
 from holdfast.jobs.job import Outcome, State
 from holdfast.jobs.states import (
     STATUS,
@@ -122,7 +122,7 @@ class Declared(Statements):
             row = self._queues.get(name)
         if row is None:
             raise NotFound(
-                f"There is no queue `{name}` in instance `{self.instance}`. Declare it with app.queue({name!r})."
+                f"There is no queue `{name}` in instance `{self.instance}`. Declare it with app.queue({quoted(name)})."
             )
         return row
 

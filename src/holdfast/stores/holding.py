@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.errors import Conflict, NotFound
+from holdfast.errors import Conflict, NotFound, backticked
 from holdfast.jobs import holds
 from holdfast.jobs.holds import Hold, Level
 from holdfast.stores.adding import Adding
@@ -60,10 +60,12 @@ class Holding(Adding):
         if trigger is not None:
             for row in self.rows("run_of", scope):
                 return scope | {"run": row["id"]}
-            raise NotFound(f"There is no run `{trigger}` of workflow `{workflow}` in instance `{self.instance}`.")
+            raise NotFound(
+                f"There is no run {backticked(trigger)} of workflow {backticked(workflow)} in instance `{self.instance}`."
+            )
         if workflow is not None and not self.rows("knows_workflow", scope):
             raise NotFound(
-                f"There is no workflow `{workflow}` in instance `{self.instance}`: no code has declared it and it has no runs."
+                f"There is no workflow {backticked(workflow)} in instance `{self.instance}`: no code has declared it and it has no runs."
             )
         return scope
 

@@ -14,7 +14,7 @@ from datetime import datetime
 import msgspec
 from msgspec import structs
 
-from holdfast.errors import NotFound
+from holdfast.errors import NotFound, backticked
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import routines as rules
 from holdfast.jobs.job import Outcome, Situation, State
@@ -236,7 +236,7 @@ class Looping(RunArchive):
         for row in self.rows("lock_routine", {"name": name}):
             return row
         raise NotFound(
-            f"There is no routine `{name}` in instance `{self.instance}`. `holdfast routines list` shows those there are."
+            f"There is no routine {backticked(name)} in instance `{self.instance}`. `holdfast routines list` shows those there are."
         )
 
     def _routine(self, name: str) -> RoutineRow:

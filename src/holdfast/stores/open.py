@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, backticked, quoted
 from holdfast.stores.contract import Store
 
 FORMS = "Write sqlite:///file.db, sqlite:////absolute/file.db, sqlite://:memory: or postgresql://user:password@host:5432/database."
@@ -41,12 +41,12 @@ def resolve(config: str | Mapping[str, Any]) -> tuple[str, str]:
         raise Invalid(f"A database is a URL or a mapping, not {type(config).__qualname__}. {FORMS}")
     scheme, found, rest = config.partition("://")
     if not found:
-        raise Invalid(f"{config!r} is not a database URL. {FORMS}")
+        raise Invalid(f"{quoted(config)} is not a database URL. {FORMS}")
     if scheme == "sqlite":
         return "sqlite", _sqlite_path(config, rest)
     if scheme in ("postgresql", "postgres"):
         return "postgresql", "postgresql://" + rest
-    raise Invalid(f"The database URL begins with `{scheme}`, which Holdfast does not speak. {FORMS}")
+    raise Invalid(f"The database URL begins with {backticked(scheme)}, which Holdfast does not speak. {FORMS}")
 
 
 def _sqlite_path(url: str, rest: str) -> str:
@@ -54,7 +54,7 @@ def _sqlite_path(url: str, rest: str) -> str:
         return ":memory:"
     path = rest.removeprefix("/")
     if not rest.startswith("/") or not path or "\0" in path:
-        raise Invalid(f"{url!r} names no SQLite file. {FORMS}")
+        raise Invalid(f"{quoted(url)} names no SQLite file. {FORMS}")
     return path
 
 

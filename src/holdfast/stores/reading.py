@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from holdfast.errors import Invalid, NotFound
+from holdfast.errors import Invalid, NotFound, quoted
 from holdfast.jobs import payload as payloads
 from holdfast.jobs.job import Attempt, AttemptEnd, Job, Move, Outcome, Progress, Situation, State
 from holdfast.jobs.states import (
@@ -68,7 +68,7 @@ class Reading(Declared):
         if wanted.status is not None:
             pairs = [pair for pair, status in STATUS.items() if status == wanted.status]
             if not pairs:
-                raise Invalid(f"status={wanted.status!r}: known are {', '.join(sorted(set(STATUS.values())))}.")
+                raise Invalid(f"status={quoted(wanted.status)}: known are {', '.join(sorted(set(STATUS.values())))}.")
             if wanted.state not in (None, pairs[0][0]):
                 params["limit"] = 0
             params["state"] = pairs[0][0].value

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import Clock
-from holdfast.errors import NotFound
+from holdfast.errors import NotFound, backticked
 from holdfast.jobs import payload as payloads
 from holdfast.jobs.job import Job
 from holdfast.stores.contract import RunRow, RunStep, StepOfRun
@@ -187,7 +187,7 @@ class Runs(Holding):
 
     def _no_run(self, workflow: str, trigger: str) -> RunRow:
         raise NotFound(
-            f"There is no run of workflow `{workflow}` with trigger `{trigger}` in instance `{self.instance}`."
+            f"There is no run of workflow {backticked(workflow)} with trigger {backticked(trigger)} in instance `{self.instance}`."
         )
 
     def _shape(self, run: int) -> Shape:

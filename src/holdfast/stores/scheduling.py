@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable
+from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable, backticked
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import schedules as rules
 from holdfast.jobs.job import Job
@@ -262,7 +262,7 @@ class Scheduling(Building):
 
     def _no_schedule(self, name: str) -> NotFound:
         return NotFound(
-            f"There is no schedule `{name}` in instance `{self.instance}`. `holdfast schedules list` shows those there are."
+            f"There is no schedule {backticked(name)} in instance `{self.instance}`. `holdfast schedules list` shows those there are."
         )
 
     def _change_schedule(self, row: RowDict, **changed: Any) -> None:

@@ -10,7 +10,7 @@ its own speed.
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from holdfast.errors import NotFound
+from holdfast.errors import NotFound, quoted
 from holdfast.jobs.numbers import LARGEST_ID
 from holdfast.jobs.placement import DutyRule
 from holdfast.stores.admitting import Admitting
@@ -115,7 +115,7 @@ class SqlStore(Admitting):
         with self.work():
             if not self.run("drop_duty_rule", {"id": rule}):
                 raise NotFound(
-                    f"There is no rule {rule} about duties in instance `{self.instance}`. `holdfast workers duty list` shows those there are."
+                    f"There is no rule {quoted(rule)} about duties in instance `{self.instance}`. `holdfast workers duty list` shows those there are."
                 )
             self._audit(actor, "drop_duty_rule", detail=str(rule))
 

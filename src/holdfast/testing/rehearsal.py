@@ -10,7 +10,7 @@ import msgspec
 from holdfast.app import App
 from holdfast.clock import MovableClock
 from holdfast.declare import JobType
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, quoted
 from holdfast.jobs import payload as payloads
 from holdfast.jobs.job import Job
 
@@ -84,7 +84,9 @@ class Rehearsal:
         `outcome`; `delay` is counted from when the job was enqueued.
         """
         if count is not None and count < 1:
-            raise Invalid(f"count={count!r}: give a whole number, 1 or more; for none there is assert_not_enqueued.")
+            raise Invalid(
+                f"count={quoted(count)}: give a whole number, 1 or more; for none there is assert_not_enqueued."
+            )
         wanted = Wanted(job_type, payload, options)
         jobs = self._all()
         found = [job for job in jobs if not wanted.differences(job)]
@@ -116,7 +118,7 @@ class Wanted:
     ) -> None:
         for name in options:
             if name not in OPTIONS:
-                raise Invalid(f"unknown option {name!r}; known are {', '.join(OPTIONS)}.")
+                raise Invalid(f"unknown option {quoted(name)}; known are {', '.join(OPTIONS)}.")
         self.job_type = job_type.name if isinstance(job_type, JobType) else job_type
         self.payload = {name: _as_stored(value) for name, value in (payload or {}).items()}
         self.options = options

@@ -8,7 +8,7 @@ from litestar.params import PathParameter, QueryParameter
 from litestar.response import Redirect
 
 from holdfast.builds.badge import badge
-from holdfast.errors import NotFound
+from holdfast.errors import NotFound, backticked
 from holdfast.web.bodies import refuse_nul
 from holdfast.web.callers import PUBLIC, caller_of
 from holdfast.web.routes import look
@@ -32,7 +32,7 @@ def show_badge(request: Request[Any, Any, Any], site: TheSite, file: Name, branc
     if outsider and (project is None or not project.public_badge):
         raise NotAuthorizedException
     if project is None:
-        raise NotFound(f"There is no project `{name}`.")
+        raise NotFound(f"There is no project {backticked(name)}.")
     text = badge(branch or name, site.projects.badge_build(project, branch, outsider))
     headers = {"cache-control": "no-cache", "cross-origin-resource-policy": "cross-origin"}
     return Response(text, media_type="image/svg+xml", headers=headers)

@@ -13,7 +13,7 @@ from litestar import Request
 from litestar.exceptions import HTTPException, InternalServerException
 
 from holdfast import strict_json
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, with_short_quotes
 
 RESERVED = {"request", "site", "caller", "data"}
 HEADERS = {"idempotency_key", "last_event_id"}
@@ -43,7 +43,7 @@ class StrictRequest(Request[Any, Any, Any]):
         try:
             return msgspec.convert(found, field.raw, strict=True)
         except msgspec.ValidationError as error:
-            raise Invalid(f"The body does not fit: {error}.") from error
+            raise Invalid(f"The body does not fit: {with_short_quotes(error)}.") from error
 
 
 def read(body: bytes) -> Any:

@@ -14,7 +14,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 from msgspec import Meta, Struct, field
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, with_short_quotes
 from holdfast.web.callers import caller_of
 from holdfast.web.pages import drawn
 from holdfast.web.pages.page import surroundings
@@ -94,7 +94,9 @@ def _wrong(extra: Any) -> list[str]:
         return []
     named = [(str(each.get("key", "")), each.get("message", "")) for each in extra if isinstance(each, dict)]
     return [
-        "The body is missing; send it as JSON" if key == "data" else f"`{key.removeprefix('in_')}`: {message}"
+        "The body is missing; send it as JSON"
+        if key == "data"
+        else f"`{key.removeprefix('in_')}`: {with_short_quotes(message)}"
         for key, message in named
     ]
 

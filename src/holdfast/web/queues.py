@@ -7,7 +7,7 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast import views
-from holdfast.errors import Conflict, NotFound
+from holdfast.errors import Conflict, NotFound, backticked
 from holdfast.stores.contract import Store
 from holdfast.web import paging, shapes
 from holdfast.web.paging import Shape
@@ -80,7 +80,7 @@ def show_type(site: TheSite, job_type: Annotated[str, PathParameter(max_length=2
     with site.reader() as store:
         row = store.types().get(job_type)
     if row is None:
-        raise NotFound(f"There is no job type `{job_type}` in instance `{site.app.name}`.")
+        raise NotFound(f"There is no job type {backticked(job_type)} in instance `{site.app.name}`.")
     return views.job_type(row)
 
 
@@ -109,7 +109,7 @@ def _queue(store: Store, name: str, counted: bool = False) -> Shape:
     for shape in _queues(store, counted):
         if shape["name"] == name:
             return shape
-    raise NotFound(f"There is no queue `{name}` here.")
+    raise NotFound(f"There is no queue {backticked(name)} here.")
 
 
 router = Router(

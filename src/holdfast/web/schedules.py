@@ -8,7 +8,7 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast import views
-from holdfast.errors import Conflict, NotFound
+from holdfast.errors import Conflict, NotFound, backticked
 from holdfast.stores.contract import ScheduleRow
 from holdfast.web import paging, shapes
 from holdfast.web.paging import Shape
@@ -101,7 +101,7 @@ def _row(site: Site, name: str) -> ScheduleRow:
         for row in store.schedules():
             if row.name == name:
                 return row
-    raise NotFound(f"There is no schedule `{name}` in instance `{site.app.name}`.")
+    raise NotFound(f"There is no schedule {backticked(name)} in instance `{site.app.name}`.")
 
 
 def _shape(site: Site, row: ScheduleRow) -> Shape:

@@ -7,7 +7,7 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast import views
-from holdfast.errors import Conflict, NotFound
+from holdfast.errors import Conflict, NotFound, backticked
 from holdfast.web import paging, shapes
 from holdfast.web.paging import Shape
 from holdfast.web.routes import act, look
@@ -139,7 +139,7 @@ def tasks(
     with site.reader() as store:
         row = store.run_of(workflow, trigger)
         if step not in {each.counts.name for each in row.steps}:
-            raise NotFound(f"{row.title} has no step `{step}`.")
+            raise NotFound(f"{row.title} has no step {backticked(step)}.")
         found = store.tasks(row.id, step, after, limit + 1)
     more = found[limit - 1].id if len(found) > limit else None
     return paging.page([views.job(job) for job in found[:limit]], paging.write(more, *belongs))

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from holdfast.errors import HoldfastError, Invalid
+from holdfast.errors import HoldfastError, Invalid, quoted
 from holdfast.jobs import payload
 from holdfast.jobs.job import Answer, Progress
 from holdfast.jobs.payload import Signature, storable
@@ -111,7 +111,7 @@ class CurrentJob:
     def progress(self, fraction: float, text: str = "") -> None:
         """Say how far it is, from 0 to 1. Costs next to nothing: the last one said is stored a few times a second."""
         if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
-            raise Invalid(f"progress {fraction!r}: give a number from 0 to 1, as progress(0.4, 'two of five').")
+            raise Invalid(f"progress {quoted(fraction)}: give a number from 0 to 1, as progress(0.4, 'two of five').")
         if self._call.notes is not None:
             told = cut(without(str(text), self._call.hidden), LONGEST_PROGRESS)
             self._call.notes.progress(self._call, Progress(float(fraction), told))
@@ -120,7 +120,7 @@ class CurrentJob:
         """Add a line to the job's log; with values, `%s` in the text stands for them as in `logging`."""
         name = str(level).upper()
         if name not in LEVELS:
-            raise Invalid(f"log level {level!r:.60}: known are {', '.join(LEVELS)}.")
+            raise Invalid(f"log level {quoted(level)}: known are {', '.join(LEVELS)}.")
         if self._call.notes is not None:
             told = cut(without(_filled(str(text), values), self._call.hidden), LONGEST_LINE)
             self._call.notes.line(self._call, name, told)

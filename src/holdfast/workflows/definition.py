@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, backticked, quoted
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import retry as retries_
 from holdfast.jobs.names import INSTANCE_OR_QUEUE, LONGEST_NAME, LONGEST_TYPE
@@ -79,7 +79,7 @@ class Definition(Struct, frozen=True, kw_only=True):
             if step.name == name:
                 return step
         raise Invalid(
-            f"Workflow `{self.name}` has no step `{name}`.{nearest(name, [each.name for each in self.steps])}"
+            f"Workflow `{self.name}` has no step {backticked(name)}.{nearest(name, [each.name for each in self.steps])}"
         )
 
 
@@ -170,7 +170,7 @@ def _of_order(step: StepDefinition, phases: Mapping[str, Any]) -> Iterator[str]:
     """Dependencies that cannot be; circles are looked for in all steps together."""
     for name in _names(step):
         if name not in phases:
-            yield f"`{name}` is no step of this workflow.{nearest(name, list(phases))}"
+            yield f"{backticked(name)} is no step of this workflow.{nearest(name, list(phases))}"
         elif _is_phase(phases[name]) and _is_phase(step.phase) and phases[name] > step.phase:
             yield f"`{name}` is in phase {phases[name]}, which starts when all of phase {step.phase} is done"
 
@@ -189,7 +189,7 @@ def _names(step: StepDefinition) -> tuple[str, ...]:
 
 def _of_params(params: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(params, dict):
-        yield "params", f"is {params!r:.60}; give a table of names and values"
+        yield "params", f"is {quoted(params)}; give a table of names and values"
         return
     try:
         payloads.dump(params, what="params")
@@ -209,7 +209,7 @@ Check = Callable[[Any], bool]
 
 def _wrong(name: str, value: Any, check: Check, wanted: str) -> Iterator[tuple[str, str]]:
     if not check(value):
-        yield name, f"is {value!r:.60}; give {wanted}"
+        yield name, f"is {quoted(value)}; give {wanted}"
 
 
 def _or_none(check: Check) -> Check:
@@ -263,7 +263,7 @@ def is_name(value: Any) -> bool:
 
 
 def _bad_name(name: Any) -> str:
-    said = "there is none" if name is None else f"is {name!r:.60}"
+    said = "there is none" if name is None else f"is {quoted(name)}"
     return f"{said}; give letters, digits, _ and -, at most 200"
 
 
@@ -299,7 +299,7 @@ def check_trigger(trigger: Any) -> str:
     """A run's name among the runs of its workflow, and a part of its address."""
     if not isinstance(trigger, str) or not TRIGGER.fullmatch(trigger) or trigger in (".", ".."):
         raise Invalid(
-            f"trigger={trigger!r:.60}; give a text of 1 to {LONGEST_TRIGGER} characters without `/`, and not `.` or `..`."
+            f"trigger={quoted(trigger)}; give a text of 1 to {LONGEST_TRIGGER} characters without `/`, and not `.` or `..`."
         )
     return trigger
 

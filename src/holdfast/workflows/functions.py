@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from inspect import Parameter
 from typing import Any
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, quoted
 
 POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -16,7 +16,7 @@ POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 def check_function(function: Any, step: str) -> None:
     """`Invalid` for what cannot be called once for each task."""
     if not callable(function):
-        raise Invalid(f"Step `{step}`: {function!r:.60} is no function; give one that takes the task.")
+        raise Invalid(f"Step `{step}`: {quoted(function)} is no function; give one that takes the task.")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise Invalid(
             f"Step `{step}`: its function yields, and what a task does is done when its function returns. "
@@ -29,7 +29,7 @@ def check_items(function: Any, step: str) -> None:
     """`Invalid` for what cannot make items."""
     if not callable(function):
         raise Invalid(
-            f"Step `{step}`: items={function!r:.60}; give a function that takes the task and gives the items."
+            f"Step `{step}`: items={quoted(function)}; give a function that takes the task and gives the items."
         )
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise Invalid(f"Step `{step}`: what makes its items is async; give a plain function or generator.")
@@ -54,7 +54,7 @@ def _check_arguments(function: Callable[..., Any], who: str, known: tuple[str, .
 def table(value: Any, what: str) -> dict[str, Any]:
     """Names and values; `Invalid` for anything else."""
     if value is not None and not isinstance(value, Mapping):
-        raise Invalid(f"{what}={value!r:.60}; give a dict of names and values.")
+        raise Invalid(f"{what}={quoted(value)}; give a dict of names and values.")
     return dict(value or {})
 
 
@@ -65,7 +65,7 @@ def names(value: Any, what: str) -> tuple[str, ...]:
     try:
         return tuple(value)
     except TypeError:
-        raise Invalid(f"{what}={value!r:.60}; give a list of names of steps.") from None
+        raise Invalid(f"{what}={quoted(value)}; give a list of names of steps.") from None
 
 
 def iterated(given: Any, step: str) -> Iterator[Any]:
@@ -74,7 +74,7 @@ def iterated(given: Any, step: str) -> Iterator[Any]:
         return iter(given)
     except TypeError:
         raise Invalid(
-            f"Step `{step}`: its items are {given!r:.60}; return something to go through, or yield."
+            f"Step `{step}`: its items are {quoted(given)}; return something to go through, or yield."
         ) from None
 
 
@@ -83,6 +83,6 @@ def pairs(lot: list[Any], step: str) -> tuple[list[Any], Any]:
     for each in lot:
         if not isinstance(each, tuple | list) or len(each) != 2:
             raise Invalid(
-                f"Step `{step}`: its items gave {each!r:.60}; who takes a `cursor` gives pairs of a cursor and an item."
+                f"Step `{step}`: its items gave {quoted(each)}; who takes a `cursor` gives pairs of a cursor and an item."
             )
     return [item for _, item in lot], lot[-1][0] if lot else None

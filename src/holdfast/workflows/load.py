@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from holdfast.errors import quoted
 from holdfast.workflows import definition as definitions
 from holdfast.workflows import tascreed
 from holdfast.workflows.definition import Definition, Finding, StepDefinition
@@ -32,7 +33,7 @@ def load(content: Any, where: str = "", known: Sequence[str] = ()) -> Definition
     """
     wrong = list(known)
     if not isinstance(content, Mapping):
-        definitions.refuse([*wrong, f"it is {content!r:.60}; give a table with a name and steps"], None, where)
+        definitions.refuse([*wrong, f"it is {quoted(content)}; give a table with a name and steps"], None, where)
     top, marked = Table(content, "", wrong), tascreed.marker(content)
     fields, steps = tascreed.fields(top, marked) if marked else _fields(top)
     definition = Definition(
@@ -120,7 +121,7 @@ def _partition(table: Table, fields: Fields) -> Partition:
     elif "packs" in given:
         return _packs(table, fields, given["packs"])
     elif given.get("items", True) is not True:
-        table.wrong("items", f"is {given['items']!r:.60}; give true: what makes the items is a function")
+        table.wrong("items", f"is {quoted(given['items'])}; give true: what makes the items is a function")
     return Items() if "items" in given else Simple()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, quoted
 
 MOST_UNDONE = 50
 MOST_UNDONE_ITEMS = 1000
@@ -79,7 +79,7 @@ def problems(partition: Partition) -> Iterator[tuple[str, str]]:
 def _no_number(name: str, value: Any, least: int = -HIGHEST) -> list[tuple[str, str]]:
     if is_whole(value) and least <= value <= HIGHEST:
         return []
-    said = "there is none" if value is None else f"is {value!r:.60}"
+    said = "there is none" if value is None else f"is {quoted(value)}"
     more = f", {least} or more" if least >= 0 else " of 64 bits" if is_whole(value) else ""
     return [(name, f"{said}; give a whole number{more}")]
 
@@ -132,9 +132,9 @@ def of(shards: Any = None, packs: Any = None, items: Any = None) -> Partition:
     if len(given) > 1:
         raise Invalid(f"A step has {' and '.join(given)}; it takes one of them.")
     if shards is not None:
-        return _checked(Shards(shards), f"shards={shards!r}")
+        return _checked(Shards(shards), "shards")
     if packs is not None:
-        return _checked(_packs(packs), f"packs={packs!r}")
+        return _checked(_packs(packs), "packs")
     return Simple() if items is None else Items()
 
 
@@ -142,14 +142,14 @@ def _packs(packs: Any) -> Packs:
     try:
         start, end, size = packs
     except (TypeError, ValueError):
-        raise Invalid(f"packs={packs!r}; give (start, end, size), with end None if they never end.") from None
+        raise Invalid(f"packs={quoted(packs)}; give (start, end, size), with end None if they never end.") from None
     return Packs(start, end, size)
 
 
-def _checked(partition: Partition, given: str) -> Partition:
+def _checked(partition: Partition, argument: str) -> Partition:
     wrong = [f"{name} {text}" for name, text in problems(partition)]
     if wrong:
-        raise Invalid(f"{given}: {'; '.join(wrong)}.")
+        raise Invalid(f"{argument}: {'; '.join(wrong)}.")
     return partition
 
 

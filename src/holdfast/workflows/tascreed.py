@@ -24,6 +24,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from holdfast.errors import quoted
 from holdfast.workflows.definition import is_number, nearest
 from holdfast.workflows.partition import MOST_UNDONE, Partition, Shards, Simple, is_whole
 from holdfast.workflows.written import Fields, Table, as_text, packs, policy, several
@@ -73,20 +74,20 @@ def _duration(table: Table, found: Fields) -> None:
     if is_number(value) and value > 0:
         found.put("duration", value / 1000)
     elif value is not None:
-        table.wrong("duration", f"is {value!r:.60}; give milliseconds above 0")
+        table.wrong("duration", f"is {quoted(value)}; give milliseconds above 0")
 
 
 def _traits(table: Table) -> Iterator[str]:
     """The fields that the traits switch on."""
     given = table.take("traits")
     if not isinstance(given, list | None):
-        table.wrong("traits", f"is {given!r:.60}; give a list of traits")
+        table.wrong("traits", f"is {quoted(given)}; give a list of traits")
         return
     for at, name in enumerate(given or ()):
         if isinstance(name, str) and name in TRAITS:
             yield TRAITS[name]
         else:
-            table.wrong(f"traits[{at}]", f"is {name!r:.60}, which is no trait.{nearest(str(name), list(TRAITS))}")
+            table.wrong(f"traits[{at}]", f"is {quoted(name)}, which is no trait.{nearest(str(name), list(TRAITS))}")
 
 
 def _step(table: Table, form: str) -> Fields:
@@ -136,7 +137,9 @@ def _partition(table: Table, found: Fields, form: str) -> Partition:
     kind = table.take("stepType", "type") or "SIMPLE"
     if not isinstance(kind, str) or kind not in KINDS:
         place = table.spelled("stepType", "type")
-        table.problems.append(f"{place}: is {kind!r:.60}; give SIMPLE, SHARD or PACK.{nearest(str(kind), list(KINDS))}")
+        table.problems.append(
+            f"{place}: is {quoted(kind)}; give SIMPLE, SHARD or PACK.{nearest(str(kind), list(KINDS))}"
+        )
         kind = ""
     given = {name: table.take(KINDS[name]) for name in ("SHARD", "PACK")}
     for name, content in given.items():

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, backticked, quoted
 from holdfast.workflows import partition as partitions
 from holdfast.workflows.definition import nearest
 from holdfast.workflows.partition import Pack, Shard
@@ -104,9 +104,11 @@ class Task:
     def repartition(self, step: str, *, shards: int | None = None, packs: Any = None) -> None:
         """Cut a step otherwise than it was declared, if it still sleeps when this task has succeeded (F13)."""
         if shards is None and packs is None:
-            raise Invalid(f"repartition({step!r}): give shards= or packs=.")
+            raise Invalid(f"repartition({quoted(step)}): give shards= or packs=.")
         if self._steps is not None and step not in self._steps:
-            raise Invalid(f"Workflow `{self.workflow}` has no step `{step}`.{nearest(step, list(self._steps))}")
+            raise Invalid(
+                f"Workflow `{self.workflow}` has no step {backticked(step)}.{nearest(step, list(self._steps))}"
+            )
         if step == self.step:
             raise Invalid(f"Step `{step}` has begun: only one that still sleeps can be cut otherwise.")
         self._bring_about("repartition", {step: partitions.of(shards, packs)})

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.errors import cut_short, quoted
 from holdfast.workflows.definition import nearest
 from holdfast.workflows.partition import Packs
 
@@ -26,7 +27,7 @@ class Table:
         return f"{self.place}.{key}" if self.place and key else self.place or key
 
     def wrong(self, key: str, text: str) -> None:
-        self.problems.append(f"{self.at(key)}: {text}")
+        self.problems.append(f"{cut_short(self.at(key))}: {text}")
 
     def is_null(self, key: str) -> bool:
         """Whether it is there and says: nothing."""
@@ -53,14 +54,14 @@ class Table:
         """A table in this one; None, and a problem, if it is no table."""
         if isinstance(value, Mapping):
             return Table(value, self.at(key), self.problems)
-        self.wrong(key, f"is {value!r:.60}; give {wanted}")
+        self.wrong(key, f"is {quoted(value)}; give {wanted}")
         return None
 
     def each(self, key: str, wanted: str) -> Iterator["Table"]:
         """The tables of a list in this one."""
         found = self.take(key)
         if not isinstance(found, list | None):
-            self.wrong(key, f"is {found!r:.60}; give a list of tables")
+            self.wrong(key, f"is {quoted(found)}; give a list of tables")
             return
         for at, value in enumerate(found or ()):
             table = self.inside(f"{key}[{at}]", value, wanted)
@@ -70,7 +71,7 @@ class Table:
     def finish(self, form: str = "is not a known key") -> None:
         for key in self._content:
             if not isinstance(key, str):
-                self.wrong(f"{key!r:.60}", "is a key that is no text; write it in quotes")
+                self.wrong(f"{quoted(key)}", "is a key that is no text; write it in quotes")
             elif key not in self._known:
                 self.wrong(key, f"{form}.{nearest(key, list(self._known))}")
 
@@ -120,7 +121,7 @@ def packs(table: Table, fields: Fields, first: str) -> Packs:
     """From a table of their numbers. That they never end must be said: an end that was forgotten is no wish."""
     infinite, end = table.take("infinite"), table.take("end")
     if not isinstance(infinite, bool | None):
-        table.wrong("infinite", f"is {infinite!r:.60}; give true or false")
+        table.wrong("infinite", f"is {quoted(infinite)}; give true or false")
     elif not infinite and end is None:
         table.wrong("end", "there is none; give the last number, or say that they are infinite")
     fields.places |= {name: table.at(name) for name in ("start", "end", "size")} | {"first": table.at(first)}

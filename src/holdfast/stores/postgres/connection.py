@@ -11,6 +11,7 @@
 """
 
 import random
+import re
 import select
 import threading
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from psycopg.abc import PQGen
 from psycopg.rows import TupleRow
 
 from holdfast.clock import monotonic, sleep
-from holdfast.errors import Conflict, Invalid, Unavailable
+from holdfast.errors import Conflict, Invalid, Unavailable, quoted
 from holdfast.stores.postgres.wire import Wire
 
 PINNED_OFF = ("seqscan", "bitmapscan", "hashjoin", "mergejoin", "material", "sort")
@@ -34,6 +35,8 @@ SETTINGS = {
     "synchronous_commit": "on",
 }
 SESSION = "select pg_backend_pid()"
+FORM = "Write postgresql://user:password@host:5432/database."
+LONG_WORD = re.compile(r"(\S{79})\S\S+")  # of an input that libpq or the server repeats
 # A server that vanishes without a word is missed within half a minute, not after hours.
 KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 15_000}
 CONNECT_WITHIN = 5  # seconds for each address in the URL
@@ -345,11 +348,14 @@ def refuse_hopeless(error: psycopg.OperationalError, conninfo: str) -> None:
 def check_conninfo(conninfo: str) -> str:
     """The connection string, or `Invalid` with what is wrong in it."""
     try:
-        psycopg.conninfo.conninfo_to_dict(conninfo)
+        found = psycopg.conninfo.conninfo_to_dict(conninfo)
     except psycopg.ProgrammingError as error:
-        raise Invalid(
-            f"The PostgreSQL URL is not valid: {sentence(error)} Write postgresql://user:password@host:5432/database."
-        ) from error
+        raise Invalid(f"The PostgreSQL URL is not valid: {sentence(error)} {FORM}") from error
+    for host in str(found.get("host") or "").split(","):
+        try:
+            host.encode("utf-8" if host.startswith("/") else "idna")  # the folder of a socket, or a name
+        except UnicodeError:
+            raise Invalid(f"The PostgreSQL URL is not valid: there can be no host {quoted(host)}. {FORM}") from None
     return conninfo
 
 
@@ -360,4 +366,4 @@ def sentence(error: BaseException) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()).rstrip(".")
+    return LONG_WORD.sub(r"\1…", " ".join(str(error).split())).rstrip(".")

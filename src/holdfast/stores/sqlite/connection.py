@@ -17,7 +17,7 @@ from typing import Any
 import apsw
 
 from holdfast.clock import monotonic, sleep
-from holdfast.errors import Unavailable
+from holdfast.errors import Unavailable, shown_path
 from holdfast.stores.sqlite.log import Log
 from holdfast.stores.sqlite.shared import Shared, shared_by
 
@@ -79,7 +79,7 @@ class Connection:
         mode = self._with_patience(lambda: database.execute("pragma journal_mode=wal").fetchall())
         if not self.in_memory and mode[0][0] != "wal":
             raise Unavailable(
-                f"SQLite file {self.path} cannot use a write-ahead log (it says `{mode[0][0]}`). Put it on a local disk."
+                f"SQLite file {shown_path(self.path)} cannot use a write-ahead log (it says `{mode[0][0]}`). Put it on a local disk."
             )
         for setting in (
             "synchronous=full",
@@ -214,9 +214,7 @@ class Connection:
             try:
                 self.database.execute("rollback")
             except apsw.Error:
-                self.broken = (
-                    f"SQLite file {self.path}: a transaction could not be rolled back. Close the App and open it again."
-                )
+                self.broken = f"SQLite file {shown_path(self.path)}: a transaction could not be rolled back. Close the App and open it again."
 
     def _trust_log(self) -> None:
         if self._log is not None and self._log.is_gone():
@@ -253,7 +251,7 @@ class Connection:
 
     def unavailable(self, error: apsw.Error) -> Unavailable:
         """apsw's error as a sentence with a cure."""
-        return Unavailable(f"SQLite file {self.path}: {explained(error, self.path)}")
+        return Unavailable(f"SQLite file {shown_path(self.path)}: {explained(error, self.path)}")
 
     def abandon(self) -> None:
         """In a forked process: neither rolled back nor closed, for SQLite would do that to the file of both."""
@@ -283,7 +281,7 @@ def explained(error: apsw.Error, path: str) -> str:
             return "it cannot be opened for writing. Give this user the right to write to the file and its folder."
         folder = os.path.dirname(path) or "."
         if not os.path.isdir(folder):
-            return f"its folder {folder} does not exist. Create it, or correct the URL."
+            return "its folder does not exist. Create it, or correct the URL."
         return "it cannot be opened. Check that it is a file and that this user may write to it and its folder."
     if isinstance(error, apsw.NotADBError):
         return "it is not an SQLite database. Correct the URL, or move that file away."
@@ -304,7 +302,7 @@ def refuse_network_file_system(path: str) -> None:
     kind = file_system_of(os.path.realpath(os.path.dirname(path) or "."))
     if kind in NETWORK_FILE_SYSTEMS:
         raise Unavailable(
-            f"SQLite file {path} lies on a network file system ({kind}), where its locks do not hold. Use a local disk, or PostgreSQL."
+            f"SQLite file {shown_path(path)} lies on a network file system ({kind}), where its locks do not hold. Use a local disk, or PostgreSQL."
         )
 
 

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from holdfast.clock import Clock, microseconds, moment
-from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
+from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable, shown_path
 from holdfast.jobs.job import Job
 from holdfast.stores import queryfile
 from holdfast.stores.adding import is_plain
@@ -259,10 +259,10 @@ class SqliteStore(SqlStore):
         """apsw's error in our words."""
         if isinstance(error, apsw.ConstraintError):
             return self._refused(error)
-        return Unavailable(f"SQLite file {self.path}: {explained(error, self.path)}")
+        return Unavailable(f"SQLite file {shown_path(self.path)}: {explained(error, self.path)}")
 
     def _refused(self, error: apsw.ConstraintError) -> HoldfastError:
-        return moved(str(error)) or Conflict(f"SQLite file {self.path} refused a write: {error}.")
+        return moved(str(error)) or Conflict(f"SQLite file {shown_path(self.path)} refused a write: {error}.")
 
     def tell(self, news: News) -> None:
         """Workers on this connection hear it after the commit; others see that the file changes."""
@@ -278,7 +278,7 @@ class SqliteStore(SqlStore):
         loop, loops = running_loop(), self.connection.shared.loops
         if loop is not None and loop in loops:
             raise Unavailable(
-                f"SQLite file {self.path} takes one transaction at a time, and another task of this event loop is inside one. "
+                f"SQLite file {shown_path(self.path)} takes one transaction at a time, and another task of this event loop is inside one. "
                 "Let one begin when the other has ended, for instance with an asyncio.Lock."
             )
         with self.work():
@@ -624,7 +624,7 @@ class SqliteStore(SqlStore):
         except apsw.ConstraintError as error:
             raise self._refused(error) from error
         except apsw.Error as error:
-            raise Unavailable(f"SQLite file {self.path}: {explained(error, self.path)}") from error
+            raise Unavailable(f"SQLite file {shown_path(self.path)}: {explained(error, self.path)}") from error
 
     def _borrowed(self, connection: apsw.Connection) -> "SqliteStore":
         where = connection.filename or ":memory:"

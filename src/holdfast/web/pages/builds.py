@@ -8,7 +8,7 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from holdfast.builds.build import Build, BuildState
-from holdfast.errors import Invalid, NotFound
+from holdfast.errors import Invalid, NotFound, quoted
 from holdfast.projects import Projects
 from holdfast.web import ansi, drawing
 from holdfast.web.pages.drawn import render
@@ -35,7 +35,7 @@ def builds(frame: TheFrame, site: TheSite) -> Html:
     chosen = {name: frame.asked(name) for name in ("project", "branch", "commit", "state")}
     before = frame.asked("before")
     if chosen["state"] and chosen["state"] not in tuple(BuildState):
-        raise Invalid(f"state={chosen['state']!r}: known are {', '.join(BuildState)}.")
+        raise Invalid(f"state={quoted(chosen['state'])}: known are {', '.join(BuildState)}.")
     now = site.app.store.now()
     wanted = {name: value or None for name, value in chosen.items()}
     found = site.projects.builds(**wanted, before=whole("before", before) if before else None, limit=PER_PAGE + 1)

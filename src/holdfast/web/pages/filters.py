@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, quoted
 from holdfast.jobs.job import Outcome, Situation, State
 from holdfast.jobs.states import STATUS
 from holdfast.stores.contract import Filter
@@ -68,14 +68,14 @@ def wanted(asked: Mapping[str, str], limit: int) -> Filter:
 
 def _choice(name: str, text: str) -> str:
     if text not in CHOICES[name]:
-        raise Invalid(f"{name}={text!r}: known are {', '.join(CHOICES[name])}.")
+        raise Invalid(f"{name}={quoted(text)}: known are {', '.join(CHOICES[name])}.")
     return text
 
 
 def whole(name: str, text: str) -> int:
     """A number as ids are; `Invalid` if it is none."""
     if not text.isascii() or not text.isdigit() or len(text) > MOST_DIGITS:
-        raise Invalid(f"{name}={text!r}: give a whole number, 0 or more.")
+        raise Invalid(f"{name}={quoted(text)}: give a whole number, 0 or more.")
     return int(text)
 
 
@@ -85,7 +85,7 @@ def _number(name: str, text: str) -> float:
     except ValueError:
         found = math.nan
     if not math.isfinite(found):
-        raise Invalid(f"{name}={text!r}: give a number.")
+        raise Invalid(f"{name}={quoted(text)}: give a number.")
     return found
 
 
@@ -94,5 +94,5 @@ def _time(name: str, text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise Invalid(f"{name}={text!r}: give a time like 2026-11-16T03:00.") from None
+        raise Invalid(f"{name}={quoted(text)}: give a time like 2026-11-16T03:00.") from None
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from litestar import Router
 from msgspec import structs
 
-from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound
+from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound, quoted
 from holdfast.jobs.job import Job, Outcome, State
 from holdfast.stores.contract import Filter, Store
 from holdfast.web.pages import filters
@@ -71,7 +71,7 @@ def together(frame: TheFrame, site: TheSite, data: Form) -> Html:
     """Abort or retry everything that a filter finds; asks first."""
     verb, chosen = data.get("verb", ""), filters.chosen(data)
     if verb not in ("abort", "retry"):
-        raise Invalid(f"verb={verb!r}: known are abort and retry.")
+        raise Invalid(f"verb={quoted(verb)}: known are abort and retry.")
     if not filters.narrows(data):
         raise Invalid("Without a filter this would be about every job there is. Choose some first.")
     back = f"/jobs{query(chosen)}"

@@ -3,7 +3,7 @@
 from litestar import Router
 from litestar.params import FromPath
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, quoted
 from holdfast.stores.contract import TypeRow
 from holdfast.web.pages.page import Form, Html, TheFrame, action, page
 from holdfast.web.site import TheSite
@@ -55,7 +55,7 @@ def _limit(text: str) -> float:
     try:
         return float(text.strip() or 0)
     except ValueError:
-        raise Invalid(f"throttle_limit {text!r}: give a number, or nothing for no limit.") from None
+        raise Invalid(f"throttle_limit {quoted(text)}: give a number, or nothing for no limit.") from None
 
 
 @action("/types/{job_type:str}/reset")

@@ -2,7 +2,7 @@
 
 from litestar import Router
 
-from holdfast.errors import Invalid
+from holdfast.errors import Invalid, quoted
 from holdfast.web.pages.filters import whole
 from holdfast.web.pages.page import Html, TheFrame, page
 from holdfast.web.site import TheSite
@@ -15,7 +15,7 @@ PER_PAGE = 50
 def workflows(frame: TheFrame, site: TheSite) -> Html:
     workflow, state, before = frame.asked("workflow"), frame.asked("state"), frame.asked("before")
     if state and state not in tuple(WorkflowState):
-        raise Invalid(f"state={state!r}: known are {', '.join(WorkflowState)}.")
+        raise Invalid(f"state={quoted(state)}: known are {', '.join(WorkflowState)}.")
     with site.reader() as store:
         runs = store.runs(workflow or None, state or None, whole("before", before) if before else None, PER_PAGE + 1)
         names, holds, now = sorted(store.workflows()), store.holds(), store.now()
