@@ -118,7 +118,7 @@ run = { a = 1 }
         ("", "b.toml:1: it has no steps; write one as [steps.NAME] with `run` below it."),
         ("\n\n[steps]\n", "b.toml:3: it has no steps; write one as [steps.NAME] with `run` below it."),
         ("steps = 3", "b.toml:1: it has no steps; write one as [steps.NAME] with `run` below it."),
-        ("[steps]\nx = 3", "b.toml:2: step `x` is 3; give a table: [steps.x]."),
+        ("[steps]\nx = 3", "b.toml:2: step `x` is 3; give a table: [steps.NAME]."),
         ("[steps.x]\nrun = [\n'a'", "b.toml:3: is not TOML: unclosed array."),
         ("[steps.x]\nrun = 1 2\n", "b.toml:2: is not TOML: expected newline or end of document after a statement."),
         ("[steps.x]\n[steps.x]\n", "b.toml:2: is not TOML: cannot declare ('steps', 'x') twice."),

@@ -166,7 +166,9 @@ class _Reading:
                 if isinstance(table, dict):
                     yield name, table
                 else:
-                    self._wrong(("steps", name), f"step {backticked(name)} is {quoted(table)}; give a table.")
+                    self._wrong(
+                        ("steps", name), f"step {backticked(name)} is {quoted(table)}; give a table: [steps.NAME]."
+                    )
 
     def _step(self, name: str, table: Mapping[str, Any]) -> BuildStep:
         place = ("steps", name)

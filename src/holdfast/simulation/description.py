@@ -352,7 +352,10 @@ class _Reading:
 
     def _values(self, table: Any, place: Place, known: Mapping[str, Key]) -> dict[str, Any]:
         if not isinstance(table, dict):
-            self._wrong(place, f"{backticked('.'.join(place))} is {quoted(table)}; give a table.")
+            self._wrong(
+                place,
+                f"{backticked('.'.join(place))} is {quoted(table)}; give a table: [{place[0]}{'.NAME' * (len(place) - 1)}].",
+            )
             return {}
         short: Mapping[str, str] = SHORT if known is QUEUE else {}
         self._unknown(table, place, [*known, *short])
