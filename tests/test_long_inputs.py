@@ -1,4 +1,4 @@
-"""A message about a long input repeats 80 characters of it at most, whatever argument, file or setting it came by."""
+"""A message about a long input repeats 80 characters of it at most, by every argument, file and setting."""
 
 import inspect
 from collections.abc import Callable, Iterator

@@ -29,9 +29,9 @@ def read_definition(path: str | Path) -> Definition:
     try:
         content, wrong = parse(text)
     except (ValueError, RecursionError) as error:
-        told = str(error) or "it is nested too deeply"
+        problem = str(error) or "it is nested too deeply"
         raise Invalid(
-            f"{shown_path(file)} is not {file.suffix[1:].upper()} that can be read: {told.removesuffix('.')}."
+            f"{shown_path(file)} is not {file.suffix[1:].upper()} that can be read: {problem.removesuffix('.')}."
         ) from error
     return load(content, str(file), wrong)
 

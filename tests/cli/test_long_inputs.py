@@ -1,4 +1,4 @@
-"""A message about a long input repeats 80 characters of it at most, whatever argument or option it came by."""
+"""A message about a long input repeats 80 characters of it at most, by every argument and option."""
 
 from collections.abc import Iterator
 from typing import Any

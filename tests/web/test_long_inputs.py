@@ -1,4 +1,4 @@
-"""A message about a long input repeats 80 characters of it at most, whatever route the input came by."""
+"""A message about a long input repeats 80 characters of it at most, by every route."""
 
 import re
 from collections.abc import Iterator

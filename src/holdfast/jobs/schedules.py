@@ -208,7 +208,7 @@ def _policy_problems(misfire: Any, options: Mapping[str, Any]) -> Iterator[str]:
             yield f"unknown option {quoted(name)}; known are {', '.join(OPTIONS)}"
     duplicate = options.get("on_duplicate", "return")
     if duplicate not in ON_DUPLICATE:
-        yield f"on_duplicate={quoted(duplicate)}; nobody is there to be told, so it may be {' or '.join(map(repr, ON_DUPLICATE))}"
+        yield f"on_duplicate={quoted(duplicate)}; no caller gets an error of a schedule, so it may be {' or '.join(map(repr, ON_DUPLICATE))}"
 
 
 def made(schedule: Schedule, count: int, time: datetime) -> Made:
