@@ -198,7 +198,7 @@ def _flag(value: Any, where: str) -> bool:
 
 def _public_badge(value: Any, where: str) -> bool | str:
     if value != ALL_BRANCHES and not isinstance(value, bool):
-        raise Invalid(f'{where} is {value!r:.60}; it is true (the default branch), "{ALL_BRANCHES}" or false.')
+        raise Invalid(f'{where} is {quoted(value)}; it is true (the default branch), "{ALL_BRANCHES}" or false.')
     return bool(value) if isinstance(value, bool) else ALL_BRANCHES
 
 
