@@ -33,6 +33,7 @@ from holdfast.workflows.task import Published, Task, TaskContext
 
 GLANCE, STILL = 0.001, 0.03  # seconds between two looks of a maker of items for room, and without any that ended
 LONGEST = 1.0  # seconds after which a maker leaves the rest to the next one, so that its worker may stop
+PARTITIONS = ("shardConf", "packConf")  # TasCreed's names; a request of TasCreed may have them
 WHILE_HELD = 60.0  # seconds after which a submission that is held is tried again
 
 
@@ -250,11 +251,23 @@ def request_problems(
     for name in steps:
         if name not in names:
             yield f"the request names {backticked(name)}, which is no step.{definitions.nearest(name, list(names))}"
+        else:
+            yield from _partition_problems(names[name], steps[name])
     for name in ignore:
         if name not in names:
             yield f"the request asks to ignore {backticked(name)}, which is no step.{definitions.nearest(name, list(names))}"
         elif not names[name].can_ignore:
             yield f"the request asks to ignore {backticked(name)}, which may not be ignored; declare it with can_ignore=True"
+
+
+def _partition_problems(step: StepDefinition, params: Mapping[str, Any]) -> Iterator[str]:
+    """A param of this name would change no task. A step that declares it may have it."""
+    for key in PARTITIONS:
+        if key in params and key not in step.params:
+            yield (
+                f"the request gives step {backticked(step.name)} a `{key}`, which cuts no step of one run into tasks; give it in the "
+                "definition, or call `task.repartition` in a step before it"
+            )
 
 
 def called_with_task(

@@ -138,6 +138,8 @@ def test_a_workflow_of_a_wrong_kind_is_told(unconnected: App) -> None:
         ({"steps": {"s": 5}}, r"steps\['s'\]=5; give a dict"),
         ({"ignore": 5}, "ignore=5; give a list"),
         ({"ignore": "other"}, r"ignore `other`, which is no step\.$"),
+        ({"steps": {"s": {"shardConf": {"shard": 4}}}}, r"step `s` a `shardConf`, .*`task\.repartition`"),
+        ({"steps": {"s": {"n": 1, "packConf": {}}}}, r"step `s` a `packConf`, .*`task\.repartition`"),
         ({"ignore": ["ss"]}, r"ignore `ss`, which is no step\. Did you mean `s`\?$"),
     ],
 )
@@ -149,6 +151,12 @@ def test_a_request_of_a_wrong_kind_is_told(app: Make, request_: dict[str, Any], 
         workflow.submit("t", **request_)
     assert own.workflow_runs() == []
     assert workflow.submit("t", ignore="s", params=None, steps=None).steps["s"].state == "IGNORED"  # type: ignore[arg-type]
+
+
+def test_a_param_that_a_step_declares_may_have_any_name(app: Make) -> None:
+    workflow = app().workflow("w")
+    workflow.step(name="s", params={"shardConf": None})(plain)
+    assert workflow.submit("t", steps={"s": {"shardConf": 4}}).state == "UNDONE"
 
 
 def ends_with(own: App, **options: Any) -> str:
