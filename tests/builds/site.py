@@ -38,6 +38,8 @@ cache = 3
 [projects.demo]
 repository = "file://{repository}"
 github = {{ secret_env = "HOOK_SECRET" }}
+gitlab = {{ secret_env = "HOOK_SECRET" }}
+gitea = {{ secret_env = "HOOK_SECRET" }}
 generic = {{ secret_env = "HOOK_SECRET" }}
 sandbox = "none"
 """

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.builds.webhooks import FORGES
 from tests.builds.site import Installation, Watcher, begun, on_either
-from tests.builds.yard import SECRET, until
-from tests.cli.terminal import called_here
+from tests.builds.yard import QUICK, SECRET, until
+from tests.cli.terminal import Answer, called_here
 
 ODD_NAMES = (
     *("nothing", "log", "completed", "..", "%2e%2e", "%252e%252e", "%00", "..%5ccompleted", "%2fetc%2fpasswd"),
@@ -78,3 +79,22 @@ def test_a_second_instance_does_not_start_on_the_folder_of_the_first(
         assert (refused.code, refusal in refused.err) == (4, True), command
     assert site.start("dev", "--port", "0", "--config", str(settings)).wait(60) == 4
     assert refusal in (site.root / "dev.log").read_text()
+
+
+@pytest.mark.claim("B1")
+@pytest.mark.parametrize("forge", FORGES)
+def test_hooks_send_sends_what_the_server_believes_as_often_as_it_is_called(
+    site: Installation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], forge: str
+) -> None:
+    commit = site.repository.commit(QUICK, {"forge": forge})
+    cli = called_here(monkeypatch, site.root, capsys)
+    monkeypatch.setenv("HOOK_SECRET", SECRET)
+
+    def send(*options: str) -> Answer:
+        about = ("--repo", site.repository.path, "--commit", commit, "--to", site.address)
+        return cli("hooks", "send", forge, "demo", *about, *options)
+
+    first, second, third = send("--delivery", "d-1", "--json"), send("--json"), send("--delivery", "d-1")
+    assert (first.json["how"], second.json["id"]) == ("new", first.json["id"])
+    assert second.json["how"] in ("joined", "reported")
+    assert (third.code, "`holdfast builds retry" in third.err) == (4, True)

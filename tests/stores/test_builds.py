@@ -322,6 +322,22 @@ class TestDeliveries:
         assert ask(store, project="other", delivery=other).how == "new"
         assert ask(store, delivery=delivery("d-2")).how == "joined", "a refused delivery is not stored"
 
+    def test_a_body_that_comes_twice_at_once_counts_once(self, store: Store) -> None:
+        others = [store.another() for _ in range(8)]
+
+        def come(at: int) -> bool:
+            try:
+                ask(others[at], f"{at}" * 40, delivery=delivery(f"d-{at}", body="1" * 64))
+            except Conflict:
+                return False
+            return True
+
+        with ThreadPoolExecutor(len(others)) as pool:
+            counted = list(pool.map(come, range(len(others))))
+        for other in others:
+            other.close()
+        assert sum(counted) == 1
+
     def test_a_delivery_that_could_not_be_taken_may_come_again(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
