@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import product
 from typing import Any
 
@@ -21,7 +21,7 @@ from holdfast.builds.project import BuildSettings, Project, Secret
 from holdfast.builds.sending import EVENTS, SIGNED, Facts
 from holdfast.builds.webhooks import FORGES, LONGEST_BODY
 from holdfast.clock import MovableClock
-from holdfast.web import hooks, secret
+from holdfast.web import gate, hook_bodies, hooks, secret
 from holdfast.web.app import create
 from tests.builds.making import Repository
 from tests.builds.yard import FAILING, QUICK, SECRET, Yard
@@ -33,6 +33,7 @@ HOOK = "/hooks/github/demo"
 Client = TestClient[Any]
 HOOKS = {name: Secret("HOOK_SECRET") for name in FORGES}
 UNSET = {"gitea": Secret("NOT_SET"), "github": Secret(file="empty")}
+NAMES = ("demo", "bare", "nothing")  # a project with hooks, one whose hooks have no secret, and none
 ENDS = ("delete", "closed", "merged")
 NOW = MovableClock().now()  # until a test moves its clock
 
@@ -74,8 +75,13 @@ def with_token(here: Yard) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-async def slowly(asgi: Any, more: Callable[[], Awaitable[bytes]]) -> int:
-    """The status that somebody gets whose body never ends; `more` is its next part, when it comes."""
+UNVERIFIED = {"x-hub-signature-256": f"sha256={'0' * 64}"}
+
+
+async def slowly(
+    asgi: Any, more: Callable[[], Awaitable[bytes]], path: str = HOOK, signature: Mapping[str, str] = UNVERIFIED
+) -> int:
+    """The status of a delivery whose body never ends; `more` is its next part, when it comes."""
     statuses = list[int]()
 
     async def receive() -> Any:
@@ -84,8 +90,9 @@ async def slowly(asgi: Any, more: Callable[[], Awaitable[bytes]]) -> int:
     async def answer(message: Any) -> None:
         statuses.append(message.get("status"))
 
-    headers = [(b"host", b"localhost:8765"), (b"x-github-event", b"push")]
-    scope = {"type": "http", "method": "POST", "path": HOOK, "raw_path": HOOK.encode(), "query_string": b""}
+    named = {"host": "localhost:8765", "x-github-event": "push", **signature}
+    headers = [(name.encode(), value.encode()) for name, value in named.items()]
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
     scope |= {"headers": headers, "scheme": "http", "http_version": "1.1", "root_path": "", "asgi": {"version": "3.0"}}
     await asgi({**scope, "client": ("127.0.0.1", 9), "server": ("127.0.0.1", 8765)}, receive, answer)
     return statuses[0]
@@ -94,7 +101,8 @@ async def slowly(asgi: Any, more: Callable[[], Awaitable[bytes]]) -> int:
 class Slow:
     """Bodies that never end."""
 
-    def __init__(self) -> None:
+    def __init__(self, beginning: bytes = b"{") -> None:
+        self.beginning = beginning
         self.sent = 0
 
     async def drip(self) -> bytes:
@@ -108,7 +116,7 @@ class Slow:
         if self.sent:
             await anyio.sleep_forever()
         self.sent = 1
-        return b"{"
+        return self.beginning
 
 
 @pytest.mark.claim("B1")
@@ -253,12 +261,63 @@ class TestWhoIsLetIn:
             path.split("/")[2].replace("nothing", "github"), "push", Facts(commit=COMMIT), secret, "d"
         )
         answer = client.post(path, content=body, headers=headers)
-        self.refused(here, answer, 404)
-        assert answer.json()["detail"] == "There is no such hook."
+        self.refused(here, answer)
 
-    def test_a_project_that_is_not_there_answers_as_one_without_a_secret(self, client: Client) -> None:
-        here, there = (client.post(f"/hooks/gitea/{name}", content=b"{}") for name in ("bare", "nothing"))
-        assert (here.status_code, here.json()) == (there.status_code, there.json())
+    @pytest.mark.parametrize("forge", FORGES)
+    def test_nothing_shows_whether_there_is_a_hook(self, client: Client, here: Yard, forge: str) -> None:
+        headers, body = delivery(forge, "push", Facts(commit=COMMIT), "guess", "d")
+        for sent in (headers, {}):
+            answers = [client.post(f"/hooks/{forge}/{name}", content=body, headers=sent) for name in NAMES]
+            assert len({(answer.status_code, answer.content) for answer in answers}) == 1
+            self.refused(here, answers[0])
+
+    @pytest.mark.parametrize("project", NAMES)
+    def test_a_body_without_a_signature_is_not_read(self, here: Yard, project: str) -> None:
+        for signature in ({}, {"x-hub-signature-256": ""}, {"x-hub-signature-256": "sha256=guess"}):
+            slow = Slow()
+            assert anyio.run(self.given_up, create(here.app, projects=here.projects), slow, project, signature) == 401
+            assert not slow.sent
+
+    @pytest.mark.parametrize("project", NAMES)
+    def test_a_body_with_a_signature_is_read_whether_there_is_a_hook_or_not(
+        self, here: Yard, monkeypatch: pytest.MonkeyPatch, project: str
+    ) -> None:
+        """Else the time of the answer would show it."""
+        monkeypatch.setattr(gate, "BODY_WITHIN", 0.1)
+        slow = Slow()
+        assert anyio.run(self.given_up, create(here.app, projects=here.projects), slow, project) == 408
+        assert slow.sent
+
+    @pytest.mark.parametrize(("name", "most"), [("MOST_BODIES", 20), ("MOST_BYTES", 20_000)])
+    def test_bodies_that_are_not_verified_have_limited_room(
+        self, here: Yard, monkeypatch: pytest.MonkeyPatch, name: str, most: int
+    ) -> None:
+        """The oldest is refused: a delivery of a forge comes at once, and gets through."""
+        headers, body = delivery("github", "ping", Facts(commit=COMMIT), SECRET, "d")
+        monkeypatch.setattr(hook_bodies, name, most)
+        asgi = create(here.app, projects=here.projects)
+        assert anyio.run(self.crowd, asgi, headers, body) == [503] * 50 + [200]
+
+    async def crowd(self, asgi: Any, headers: dict[str, str], body: bytes) -> list[int]:
+        """The first fifty of a crowd of slow bodies that are refused, and a delivery beside it."""
+        statuses = list[int]()
+
+        async def attack() -> None:
+            statuses.append(await slowly(asgi, Slow(b"{" * 1000).stop))
+
+        transport = httpx.ASGITransport(app=asgi)
+        async with (
+            anyio.create_task_group() as tasks,
+            httpx.AsyncClient(transport=transport, base_url=ADDRESS) as forge,
+        ):
+            for _ in range(100):
+                tasks.start_soon(attack)
+            with anyio.fail_after(60):
+                while len(statuses) < 50:
+                    await anyio.sleep(0.01)
+                answer = await forge.post(HOOK, content=body, headers=headers)
+            tasks.cancel_scope.cancel()
+        return [*statuses[:50], answer.status_code]
 
     def test_nothing_but_post(self, client: Client, here: Yard) -> None:
         for method in ("GET", "PUT", "DELETE"):
@@ -269,7 +328,8 @@ class TestWhoIsLetIn:
         assert "demo" not in answer.text
 
     def test_a_huge_body_is_not_read(self, client: Client, here: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(hooks, "LONGEST_BODY", 1000)
+        for module in (hooks, hook_bodies):
+            monkeypatch.setattr(module, "LONGEST_BODY", 1000)
         body = b"{" + b" " * 1000 + b"}"
         self.refused(here, client.post(HOOK, content=body, headers=signed(body)), 413)
         self.refused(here, client.post(HOOK, content=iter([body]), headers=signed(body)), 413)
@@ -279,16 +339,17 @@ class TestWhoIsLetIn:
     def test_a_body_that_does_not_end_is_not_waited_for(
         self, here: Yard, monkeypatch: pytest.MonkeyPatch, kind: str
     ) -> None:
-        monkeypatch.setattr(hooks, "PATIENCE", 0.1)
-        assert anyio.run(self.given_up, create(here.app, projects=here.projects), kind) == 408
+        monkeypatch.setattr(gate, "BODY_WITHIN", 0.1)
+        slow = Slow()
+        assert anyio.run(self.given_up, create(here.app, projects=here.projects), slow, "demo", UNVERIFIED, kind) == 408
+        assert slow.sent
         assert here.projects.builds() == []
 
-    async def given_up(self, asgi: Any, kind: str) -> int:
-        slow = Slow()
+    async def given_up(
+        self, asgi: Any, slow: Slow, project: str, signature: Mapping[str, str] = UNVERIFIED, kind: str = "stop"
+    ) -> int:
         with anyio.fail_after(30):
-            status = await slowly(asgi, getattr(slow, kind))
-        assert slow.sent
-        return status
+            return await slowly(asgi, getattr(slow, kind), f"/hooks/github/{project}", signature)
 
     def test_bodies_that_do_not_end_keep_nobody_else_waiting(self, here: Yard) -> None:
         """More of them than there are threads or connections to the database."""
@@ -503,7 +564,7 @@ class TestBodiesThatComeAgain:
 
     def test_that_were_refused_may_come_again(self, client: Client, here: Yard) -> None:
         here.projects.settings = BuildSettings(projects={})
-        assert self.come(client, "github", self.push("github"), "d-1").status_code == 404
+        assert self.come(client, "github", self.push("github"), "d-1").status_code == 401
         here.projects.settings = BuildSettings(projects={"demo": here.demo})
         assert self.come(client, "github", self.push("github"), "d-1").status_code == 202
 

@@ -4,15 +4,16 @@ Rules:
 - Whoever has not signed the raw body with HMAC-SHA256, or does not have GitLab's token, is nobody. SHA-1 is not looked
   at, and an empty secret signs nothing. Signatures are compared in constant time.
 - A delivery counts once. Its id says so where the sender signs it; else its body does, under any id.
+- What the headers alone show to be wrong is refused before the body; the body is hashed while it comes.
 - Only what is needed is read, and every name in it is checked; what is not known is ignored by its name.
 - Nothing here does I/O. Header names are in lower case.
 """
 
-import base64
 import binascii
 import hmac
 import re
-from collections.abc import Callable, Mapping
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from urllib.parse import parse_qs
@@ -27,11 +28,13 @@ from holdfast.errors import Invalid
 FORGES = ("github", "gitlab", "gitea", "generic")
 LONGEST_BODY = 25 * 1024 * 1024  # bytes: the most that GitHub sends
 LONGEST_DELIVERY = 200
+DIGEST = re.compile("[0-9a-f]{64}")
 TOLERANCE = 300.0  # seconds that the time in a signature may be off
 REMEMBERED = 90 * 86400.0  # seconds for which a delivery, or its body, does not count again
 SIGNED_ID = re.compile(r"[A-Za-z0-9._:-]{1,200}")  # never the beginning of a body, so a signed body is no signed id
 
 Headers = Mapping[str, str]
+Encode = Callable[[bytes], str]
 
 
 class Delivery(Struct, frozen=True):
@@ -46,11 +49,48 @@ class Delivery(Struct, frozen=True):
     default_branch: str | None = None  # of the repository, if the forge says it
 
 
+class SignatureCheck:
+    """Whether the sender of a body knows the secret; the body comes in parts."""
+
+    def __init__(self, given: Sequence[str], key: bytes, begin: bytes = b"", encode: Encode = bytes.hex) -> None:
+        self._given = given
+        self._code = hmac.new(key, begin, sha256)
+        self._encode = encode
+
+    def add(self, part: bytes) -> None:
+        self._code.update(part)
+
+    def passes(self) -> bool:
+        """After the last part."""
+        expected = self._encode(self._code.digest())
+        return any(_same(each, expected) for each in self._given)
+
+
+class TokenCheck:
+    """GitLab's secret token, which says nothing of the body, has been compared already."""
+
+    def add(self, part: bytes) -> None: ...
+
+    def passes(self) -> bool:
+        return True
+
+
+Check = SignatureCheck | TokenCheck
+
+
+def begin_check(forge: str, secret: str, headers: Headers, now: datetime) -> Check | None:
+    """A check for the body; None if the headers show already that its sender does not know the secret."""
+    begin = CHECKS.get(forge)
+    return begin(secret, headers, now) if begin is not None and secret else None
+
+
 def signed(forge: str, secret: str, headers: Headers, body: bytes, now: datetime) -> bool:
     """Whether who sent this knows the secret."""
-    if not secret:
+    check = begin_check(forge, secret, headers, now)
+    if check is None:
         return False
-    return SIGNED[forge](secret, headers, body, now)
+    check.add(body)
+    return check.passes()
 
 
 def signature(secret: str, body: bytes) -> str:
@@ -88,47 +128,55 @@ def content_with_id(identity: str, moment: str, body: bytes) -> bytes:
     return f"{identity}.{moment}.".encode() + body
 
 
-def _by_digest(names: tuple[str, ...]) -> Callable[[str, Headers, bytes, datetime], bool]:
+def _by_digest(names: tuple[str, ...]) -> Callable[[str, Headers, datetime], Check | None]:
     """Signed by a digest of the body in one of these headers, with or without `sha256=` before it."""
 
-    def check(secret: str, headers: Headers, body: bytes, now: datetime) -> bool:
-        given = _first(headers, names).removeprefix("sha256=")
-        return _same(given, signature(secret, body))
+    def begin(secret: str, headers: Headers, now: datetime) -> Check | None:
+        return _digest_check(secret, _first(headers, names).removeprefix("sha256="))
 
-    return check
+    return begin
 
 
-def _by_generic(secret: str, headers: Headers, body: bytes, now: datetime) -> bool:
+def _by_generic(secret: str, headers: Headers, now: datetime) -> Check | None:
     """By id, time and body where the sender names a time, else by the body alone."""
     if not signs_id("generic", headers):
-        return _by_body(secret, headers, body, now)
+        return _by_body(secret, headers, now)
     identity, moment = headers.get("x-holdfast-delivery", ""), headers["x-holdfast-timestamp"]
     if not SIGNED_ID.fullmatch(identity) or not _is_recent(moment, now):
-        return False
+        return None
     given = headers.get("x-holdfast-signature", "").removeprefix("sha256=")
-    return _same(given, signature(secret, content_with_id(identity, moment, body)))
+    return _digest_check(secret, given, content_with_id(identity, moment, b""))
 
 
-def _by_github(secret: str, headers: Headers, body: bytes, now: datetime) -> bool:
+def _by_github(secret: str, headers: Headers, now: datetime) -> Check | None:
     given = headers.get("x-hub-signature-256", "")
-    return given.startswith("sha256=") and _same(given.removeprefix("sha256="), signature(secret, body))
+    return _digest_check(secret, given.removeprefix("sha256=")) if given.startswith("sha256=") else None
 
 
-def _by_gitlab(secret: str, headers: Headers, body: bytes, now: datetime) -> bool:
+def _digest_check(secret: str, given: str, begin: bytes = b"") -> Check | None:
+    """A check by a digest in hexadecimal digits; `begin` is signed before the body."""
+    return SignatureCheck([given], secret.encode(), begin) if DIGEST.fullmatch(given) else None
+
+
+def _by_gitlab(secret: str, headers: Headers, now: datetime) -> Check | None:
     """By the signature of a signing token where there is one, else by the secret token itself."""
     if "webhook-signature" not in headers:
-        return _same(headers.get("x-gitlab-token", ""), secret)
+        return TokenCheck() if _same(headers.get("x-gitlab-token", ""), secret) else None
     identity, moment = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     if not identity or not _is_recent(moment, now):
-        return False
-    expected = standard_signature(secret, content_with_id(identity, moment, body))
+        return None
     given = [each.removeprefix("v1,") for each in headers["webhook-signature"].split() if each.startswith("v1,")]
-    return any(_same(each, expected) for each in given)
+    content = content_with_id(identity, moment, b"")
+    return SignatureCheck(given, _signing_key(secret), content, _base64) if given else None
 
 
 def standard_signature(secret: str, content: bytes) -> str:
     """HMAC-SHA256 in base64, as GitLab writes it."""
-    return base64.b64encode(hmac.new(_signing_key(secret), content, sha256).digest()).decode()
+    return _base64(hmac.new(_signing_key(secret), content, sha256).digest())
+
+
+def _base64(digest: bytes) -> str:
+    return b64encode(digest).decode()
 
 
 def _is_recent(moment: str, now: datetime) -> bool:
@@ -139,7 +187,7 @@ def _signing_key(secret: str) -> bytes:
     """A signing token is `whsec_` and the key in base64."""
     if secret.startswith("whsec_"):
         try:
-            return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+            return b64decode(secret.removeprefix("whsec_"), validate=True)
         except binascii.Error:
             pass
     return secret.encode()
@@ -171,7 +219,7 @@ def _name(event: str, asks: Asks) -> str:
 
 _by_body = _by_digest(("x-holdfast-signature", "x-hub-signature-256", "x-signature-256", "x-signature"))
 ID_SIGNED_BY = {"gitlab": "webhook-signature", "generic": "x-holdfast-timestamp"}  # the header that says so
-SIGNED: Mapping[str, Callable[[str, Headers, bytes, datetime], bool]] = {
+CHECKS: Mapping[str, Callable[[str, Headers, datetime], Check | None]] = {
     "github": _by_github,
     "gitlab": _by_gitlab,
     "gitea": _by_digest(("x-gitea-signature", "x-forgejo-signature", "x-hub-signature-256")),

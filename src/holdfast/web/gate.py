@@ -1,6 +1,7 @@
 """What stands around the application: who asks is found out, foreign host names are refused, every answer is shielded.
 
 - It stands outside the routes, so an address that does not exist passes it like any other.
+- A body has to come in time.
 - An answer that goes on and on, as streams do, ends when what its caller has shown is worth nothing any more.
 """
 
@@ -11,7 +12,9 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import msgspec
+from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp, Message, Receive, Send
+from litestar.types.asgi_types import HTTPReceiveMessage, WebSocketReceiveMessage
 
 from holdfast.errors import HoldfastError
 from holdfast.web import auth, problems
@@ -19,6 +22,7 @@ from holdfast.web.callers import KEY, TROUBLE
 from holdfast.web.site import Site
 
 LOOPBACK = ("localhost",)
+BODY_WITHIN = 15.0  # seconds for a whole body
 ASK_AGAIN = 5.0  # seconds after which a caller is looked up again, for as long as the answer lasts
 SITE = "holdfast.site"
 ALWAYS = "/healthz"  # the process answers, whatever its duties are
@@ -92,10 +96,12 @@ class Gate:
             scope[KEY] = await anyio.to_thread.run_sync(auth.identify, self.site, *shown)
         except HoldfastError as error:
             scope[TROUBLE] = error  # nobody can be known; routes that need nobody still answer
+        answering = Answering(send)
+        body = TimedBody(receive, answering)
         if scope.get(KEY) is None:
-            await self.inner(scope, receive, send)
+            await self.inner(scope, body.receive, answering.send)
         else:
-            await self._answer(scope, receive, Answering(send), shown)
+            await self._answer(scope, body.receive, answering, shown)
 
     async def _answer(self, scope: Any, receive: Receive, answering: "Answering", shown: Shown) -> None:
         """The answer, cut off when its caller is known no more."""
@@ -144,6 +150,30 @@ class Answering:
         self.begun = True
         self.ended = message["type"] == "http.response.body" and not message.get("more_body", False)
         await self._send(message)
+
+
+class TimedBody:
+    """The body of a request, which has to be complete in time; else its reader gets the error 408."""
+
+    def __init__(self, receive: Receive, answering: Answering) -> None:
+        self._receive = receive
+        self._answering = answering
+        self._complete = False
+        self._deadline: float | None = None
+
+    async def receive(self) -> HTTPReceiveMessage | WebSocketReceiveMessage:
+        """The next part, or what the client says after its body, which has no limit."""
+        if self._complete:
+            return await self._receive()
+        if self._deadline is None:
+            self._deadline = anyio.current_time() + BODY_WITHIN
+        with anyio.CancelScope(deadline=self._deadline):
+            message = await self._receive()
+            self._complete = not message.get("more_body", False)
+            return message
+        if self._answering.begun:
+            return {"type": "http.disconnect"}
+        raise HTTPException(status_code=408, detail=f"The body did not come within {BODY_WITHIN:g} seconds.")
 
 
 def _shown(scope: Any) -> Shown:

@@ -29,6 +29,7 @@ MEANINGS = {
     401: "No token, or one that is not worth anything.",
     403: "The token's scope does not reach this.",
     404: "What was named does not exist.",
+    408: "The body did not come in time.",
     409: "The present state of things forbids it.",
     413: "The body is too large.",
     415: "The body is not JSON.",
@@ -79,7 +80,7 @@ def act(
     **more: Any,
 ) -> Decorator:
     """A route that changes something; `also` are further answers that are no errors."""
-    responses = _documented(status, answers, {400, 401, 403, 413, 415, 503}, errors)
+    responses = _documented(status, answers, {400, 401, 403, 408, 413, 415, 503}, errors)
     for other, (shape, means) in (also or {}).items():
         responses[other] = ResponseSpec(shape, generate_examples=False, description=means)
     return _route(METHODS[method], path, needs, responses=responses, status_code=status, sync_to_thread=True, **more)

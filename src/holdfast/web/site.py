@@ -19,6 +19,7 @@ from holdfast.projects import Projects
 from holdfast.stores.contract import Store
 from holdfast.web.callers import Caller
 from holdfast.web.duty import ServeDuty
+from holdfast.web.hook_bodies import HookBodies
 from holdfast.web.live import Live
 from holdfast.web.tails import Tails
 from holdfast.web.trend import Trend
@@ -40,6 +41,7 @@ class Site:
         # Without any nothing is built here, and what is in the database can be looked at.
         self.projects = projects or Projects(app, BuildSettings(), Path.cwd(), {}, declares=False)
         self.tails = Tails()
+        self.hook_bodies = HookBodies()
         self._closing = threading.Event()
         self._tending: threading.Thread | None = None
         self._free: queue.LifoQueue[Store] = queue.LifoQueue()
