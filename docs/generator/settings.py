@@ -57,6 +57,7 @@ FILE = {
     "serve.host": "The address to listen at. Without it: 127.0.0.1, which only this machine reaches.",
     "serve.port": "The port. Without it: 8765.",
     "serve.allow_host": "Names by which browsers call the server, besides localhost and addresses.",
+    "serve.from": "Addresses of proxies, or networks as `10.0.0.0/8`: each may open any number of connections.",
 }
 BUILDS = {
     "folder": "Where builds are kept, from the settings file: `<folder>/<job_id>` with `generated`, `completed` and `log`. "

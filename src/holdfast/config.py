@@ -7,6 +7,7 @@
 """
 
 import difflib
+import ipaddress
 import math
 import os
 import re
@@ -46,6 +47,7 @@ class Settings(Struct, frozen=True):
     serve_host: str | None = None
     serve_port: int | None = None
     serve_allow_host: tuple[str, ...] | None = None
+    serve_from: tuple[str, ...] | None = None  # addresses of proxies, or networks
 
     def environment(self) -> dict[str, str]:
         """As the variables that an `App` reads where its code gives nothing."""
@@ -190,6 +192,19 @@ def _words(value: Any, where: str) -> tuple[str, ...]:
     return words
 
 
+def _networks(value: Any, where: str) -> tuple[str, ...]:
+    """Addresses of machines, or networks of them."""
+    words = _words(value, where)
+    for word in words:
+        try:
+            ipaddress.ip_network(word, strict=False)
+        except ValueError:
+            raise Invalid(
+                f"{where}: {word!r} is no address. Give one as 10.0.0.5, or a network as 10.0.0.0/8."
+            ) from None
+    return words
+
+
 KNOWN: Mapping[str, Callable[[Any, str], Any]] = {
     "url": _text,
     "instance": _text,
@@ -207,4 +222,5 @@ KNOWN: Mapping[str, Callable[[Any, str], Any]] = {
     "serve.host": _text,
     "serve.port": _port,
     "serve.allow_host": _words,
+    "serve.from": _networks,
 }

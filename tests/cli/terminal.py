@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -83,9 +83,9 @@ def run(folder: Path, *arguments: str, stdin: str = "", **variables: str) -> Ans
 class Program:
     """`python -m holdfast …` that goes on."""
 
-    def __init__(self, folder: Path, *arguments: str, **variables: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, under: Sequence[str] = (), **variables: str) -> None:
         self._out, self._err = folder / "stdout", folder / "stderr"
-        command = [sys.executable, "-m", "holdfast", *arguments]
+        command = [*under, sys.executable, "-m", "holdfast", *arguments]
         with self._out.open("w") as out, self._err.open("w") as err:
             self.process = subprocess.Popen(
                 command, cwd=folder, env=environment(**variables), stdout=out, stderr=err, preexec_fn=heed_ctrl_c

@@ -14,8 +14,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
 from holdfast.app import App
 from holdfast.cli import serving
 from holdfast.cli.command import Call
@@ -26,6 +24,7 @@ from holdfast.demo.shop import make_shop
 from holdfast.demo.website import Website, has_git
 from holdfast.errors import Invalid, Unavailable
 from holdfast.web.app import create
+from holdfast.web.server import server_at
 
 CONCURRENCY = 8
 YOURS = """\
@@ -117,13 +116,13 @@ def ends_well() -> Iterator[None]:
 
 def serve(app: App, website: Website | None, listener: socket.socket, lasts: float | None) -> None:
     projects = None if website is None else website.projects
-    server = uvicorn.Server(serving.configured(create(app, projects=projects)))
+    server = server_at(listener, create(app, projects=projects))
     timer = None if lasts is None else threading.Timer(lasts, _end, [server])
     if timer is not None:
         timer.daemon = True
         timer.start()
     try:
-        server.run(sockets=[listener])
+        server.run()
     finally:
         if timer is not None:
             timer.cancel()

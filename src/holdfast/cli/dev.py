@@ -21,12 +21,25 @@ def dev(
     allow_host: Annotated[
         list[str] | None, typer.Option(help="A name by which browsers call it; repeat it, or use commas.")
     ] = None,
+    proxies: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            metavar="ADDRESS",
+            help="Requests from this address, or network as 10.0.0.0/8, come from a proxy: it may open any number of "
+            "connections. Repeat it, or use commas.",
+        ),
+    ] = None,
     concurrency: Annotated[int | None, typer.Option(help="Most jobs at once.")] = None,
 ) -> None:
     """Serve and work in one process until Ctrl-C; it starts anew when the module's package or the settings file changes."""
     from holdfast.cli import developing
 
     settings = call.settings(
-        serve_host=host, serve_port=port, serve_allow_host=allow_host or None, worker_concurrency=concurrency
+        serve_host=host,
+        serve_port=port,
+        serve_allow_host=allow_host or None,
+        serve_from=proxies or None,
+        worker_concurrency=concurrency,
     )
     raise typer.Exit(developing.develop(call, settings, module))

@@ -15,8 +15,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
 from holdfast.cli import serving
 from holdfast.cli.command import Call
 from holdfast.cli.output import complain, say, say_json
@@ -25,6 +23,7 @@ from holdfast.cli.working import wanted_of
 from holdfast.clock import sleep
 from holdfast.config import Settings, locate
 from holdfast.web.app import create
+from holdfast.web.server import server_at
 from holdfast.worker.processes import die_with_parent
 
 BELOW = "HOLDFAST_DEV_BELOW"  # in the environment of the process that serves: `first`, or `again` after a change
@@ -53,16 +52,17 @@ def serve_and_work(call: Call, settings: Settings, target: str, first: bool) -> 
         projects.hold_folder()
     serving.refuse_open_door(app, settings)
     asgi = create(app, hosts=serving.hosts(settings), projects=projects)
-    server = uvicorn.Server(serving.configured(asgi))
-    with serving.listening(settings) as listener, serving.heeding(server):
-        if first:
-            serving.tell(call, app, listener)
-        worker.start()
-        try:
-            server.run(sockets=[listener])
-        finally:
-            worker.stop()
-            worker.stopped(STOPS_WITHIN)
+    with serving.listening(settings) as listener:
+        server = server_at(listener, asgi, settings.serve_from or ())
+        with serving.heeding(server):
+            if first:
+                serving.tell(call, app, listener)
+            worker.start()
+            try:
+                server.run()
+            finally:
+                worker.stop()
+                worker.stopped(STOPS_WITHIN)
     app.close()
 
 

@@ -21,9 +21,20 @@ def serve(
     allow_host: Annotated[
         list[str] | None, typer.Option(help="A name by which browsers call it; repeat it, or use commas.")
     ] = None,
+    proxies: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            metavar="ADDRESS",
+            help="Requests from this address, or network as 10.0.0.0/8, come from a proxy: it may open any number of "
+            "connections. Repeat it, or use commas.",
+        ),
+    ] = None,
 ) -> None:
     """Serve the API and the dashboard until Ctrl-C. Prints the address to log in with, which works once."""
     from holdfast.cli import serving
 
-    settings = call.settings(serve_host=host, serve_port=port, serve_allow_host=allow_host or None)
+    settings = call.settings(
+        serve_host=host, serve_port=port, serve_allow_host=allow_host or None, serve_from=proxies or None
+    )
     serving.serve(call, settings, module)

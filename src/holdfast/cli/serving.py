@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
-from litestar.types import ASGIApp
 
 from holdfast.app import App
 from holdfast.cli.command import Call
@@ -20,10 +19,10 @@ from holdfast.config import Settings
 from holdfast.errors import Invalid, Unavailable
 from holdfast.web import auth
 from holdfast.web.app import create
+from holdfast.web.server import server_at
 
 HOST, PORT = "127.0.0.1", 8765
-BACKLOG = 2048
-STREAMS_GET = 2  # seconds to end when the server stops
+BACKLOG = 4096  # connections that wait to be accepted, if the limit of the system allows them
 FORM = "%(asctime)s %(levelname)-7s %(message)s"
 
 
@@ -35,10 +34,12 @@ def serve(call: Call, settings: Settings, target: str) -> None:
     if projects is not None:
         projects.hold_folder()
     refuse_open_door(app, settings)
-    server = uvicorn.Server(configured(create(app, hosts=hosts(settings), projects=projects)))
-    with listening(settings) as listener, heeding(server):
-        tell(call, app, listener)
-        server.run(sockets=[listener])
+    asgi = create(app, hosts=hosts(settings), projects=projects)
+    with listening(settings) as listener:
+        server = server_at(listener, asgi, settings.serve_from or ())
+        with heeding(server):
+            tell(call, app, listener)
+            server.run()
     app.close()
 
 
@@ -115,15 +116,3 @@ def heeding(server: uvicorn.Server) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def configured(asgi: ASGIApp) -> uvicorn.Config:
-    return uvicorn.Config(
-        asgi,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        lifespan="on",
-        timeout_graceful_shutdown=STREAMS_GET,
-    )

@@ -46,6 +46,12 @@ class StrictRequest(Request[Any, Any, Any]):
             raise Invalid(f"The body does not fit: {with_short_quotes(error)}.") from error
 
 
+def has_body(scope: Any) -> bool:
+    """Whether a request of HTTP/1.1 announces a body."""
+    lengths = [value for name, value in scope["headers"] if name in (b"content-length", b"transfer-encoding")]
+    return any(length != b"0" for length in lengths)
+
+
 def read(body: bytes) -> Any:
     try:
         return strict_json.parse(body.decode())
