@@ -129,7 +129,7 @@ def test_a_wrong_value_in_the_environment_names_the_variable() -> None:
 def test_a_wrong_value_of_a_flag_names_the_flag() -> None:
     with pytest.raises(Invalid, match="--concurrency is 0"):
         settings(worker_concurrency=0)
-    with pytest.raises(Invalid, match="--url is ''"):
+    with pytest.raises(Invalid, match="--url is empty"):
         settings(url="")
 
 

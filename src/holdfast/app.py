@@ -26,6 +26,7 @@ from holdfast.builds.build import QUEUE as BUILD_QUEUE
 from holdfast.clock import EPOCH, Clock, monotonic, sleep
 from holdfast.compose import Run, Workflow, submission
 from holdfast.config import LONGEST
+from holdfast.database_url import resolve
 from holdfast.declare import JobType, Queue, new_job, number
 from holdfast.errors import Conflict, Invalid, NotFound, Unavailable, backticked, quoted
 from holdfast.jobs import holds, routines, schedules, throttlers
@@ -145,6 +146,7 @@ class App:
                 f"Instance name {quoted(name)}: SQLite keeps names that begin with `sqlite_` to itself. Choose another."
             )
         self.db_config = db_config or os.environ.get("HOLDFAST_URL") or "sqlite:///holdfast.db"
+        resolve(self.db_config)
         self.heartbeat = _seconds(heartbeat, "heartbeat", "HOLDFAST_HEARTBEAT", 5.0)
         self.lost_after = _seconds(lost_after, "lost_after", "HOLDFAST_LOST_AFTER", 30.0)
         if self.lost_after < 2 * self.heartbeat:

@@ -10,7 +10,6 @@ import difflib
 import ipaddress
 import math
 import os
-import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -105,13 +104,6 @@ def _from_file(text: str, file: str) -> dict[str, Any]:
     return values
 
 
-def without_password(url: str) -> str:
-    """The URL of a database, or the JSON in its place, as it may be shown."""
-    url = re.sub(r"(://[^:/@\s]*:)[^/\s]*(?=@)", r"\1…", url)
-    url = re.sub(r"""(["']password["']\s*:\s*(["']))(?:\\.|(?!\2).)*""", r"\1…", url)
-    return re.sub(r"(password=)[^&\s]+", r"\1…", url)
-
-
 def _flat(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Each key, with its table before it."""
     for key, value in content.items():
@@ -140,6 +132,13 @@ def _variable(name: str) -> str:
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise Invalid(f"{where} is {quoted(value)}; give a text that is not empty.")
+    return value
+
+
+def _url(value: Any, where: str) -> str:
+    """Without a quotation: it may hold a password, wherever it stands."""
+    if not isinstance(value, str) or not value.strip():
+        raise Invalid(f"{where} is {'empty' if value == '' else 'no text'}; give the URL of a database.")
     return value
 
 
@@ -206,7 +205,7 @@ def _networks(value: Any, where: str) -> tuple[str, ...]:
 
 
 KNOWN: Mapping[str, Callable[[Any, str], Any]] = {
-    "url": _text,
+    "url": _url,
     "instance": _text,
     "heartbeat": _seconds,
     "lost_after": _seconds,

@@ -69,6 +69,6 @@ def attempt(
             raise
         except BaseException as error:
             text = clean(str(error))
-            span.add_event("exception", {"exception.type": type(error).__qualname__, "exception.message": text})
+            span.add_event("exception", {"exception.type": clean(type(error).__qualname__), "exception.message": text})
             span.set_status(trace.Status(trace.StatusCode.ERROR, text))
             raise

@@ -194,8 +194,9 @@ Shape = dict[str, Any]
 
 
 def job(value: Job) -> Shape:
-    """A job, without its secret arguments."""
-    return _shape(value, JOB) | {"payload": _plain(value.shown_payload())}
+    """A job, without its secret arguments and their values."""
+    shown = {"payload": value.shown_payload(), "result": value.shown_result(), "answer": value.shown_answer()}
+    return _shape(value, JOB) | {name: _plain(each) for name, each in shown.items()}
 
 
 def move(value: Move) -> Shape:

@@ -6,7 +6,6 @@ import pytest
 
 from holdfast import App, Invalid, NotFound
 from holdfast.cli.instance import actor, pick
-from holdfast.config import without_password
 from tests.cli.conftest import Call, make_shop
 
 READING = [
@@ -100,29 +99,6 @@ def test_the_rule() -> None:
             pick(found, wanted, "url", sets_up=False)
     with pytest.raises(Invalid):
         pick(["a", "b"], None, "url", sets_up=True)
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "postgresql://ann:secret@host:5432/shop",
-        "postgresql://ann:sec@secret@host/shop",
-        "postgresql://host/shop?user=ann&password=secret&sslmode=require",
-        "host=here password=secret dbname=shop",
-        "postgresql://host/shop?password=a,secret&sslmode=require",
-        '{"database": "shop", "password": "secret"}',
-        '{"password": "a, secret", "database": "shop"}',
-        '{"password":"a\\" secret","database":"shop"}',
-    ],
-)
-def test_passwords_are_not_shown(url: str) -> None:
-    assert "secret" not in without_password(url)
-    assert "shop" in without_password(url)
-
-
-def test_a_url_without_a_password_is_shown_as_it_is() -> None:
-    for url in ("sqlite:////srv/a:b@c.db", "postgresql://ann@host:5432/shop", "sqlite://:memory:"):
-        assert without_password(url) == url
 
 
 def test_who_acts_is_told_even_where_the_user_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,9 +19,10 @@ import pytest
 import holdfast
 from holdfast import WAIT, App, HoldfastError, Invalid, NotFound, Retry, Snooze, Unavailable
 from holdfast.clock import MovableClock
+from holdfast.database_url import resolve
 from holdfast.stores import queryfile
 from holdfast.stores.contract import Filter, Store
-from holdfast.stores.open import open_store, resolve
+from holdfast.stores.open import open_store
 from tests.by_hand import add
 
 SOURCES = Path(holdfast.__file__).parent.parent

@@ -1,13 +1,15 @@
 """Arguments marked secret reach the handler and nobody else."""
 
+import base64
 import json
 import logging
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
-from holdfast import App, Invalid, Job, current_job
+from holdfast import WAIT, App, Invalid, Job, current_job
 from holdfast.clock import MovableClock
 from holdfast.jobs.job import JobError
 from tests.cli.terminal import Call
@@ -159,6 +161,70 @@ def test_a_secret_is_found_in_its_written_forms_too(shop: App, sql: RawSql, isol
     said = said_in(sql)
     assert "[secret]" in said
     assert PASSWORD not in said
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_a_secret_is_found_in_encodings_and_in_the_name_of_a_type(shop: App, sql: RawSql, isolation: str) -> None:
+    @shop.queue("mail").job(retries=0, secrets=("password", "pin"), isolation=isolation)
+    def log_in(password: str, pin: int) -> None:
+        current_job().log(base64.b64encode(f"ada:{password}".encode()).decode())
+        current_job().log(f"https://ada:{quote(password)}@example.org")
+        logging.getLogger("shop").warning("%r for pin %s of 17390", password.encode(), pin)
+        raise type(f"Wrong{password}", (Exception,), {})(f"pin {pin}")
+
+    password = f"ö{PASSWORD}"
+    job = log_in.enqueue(password=password, pin=739)
+    shop.run_until_idle()
+    said = said_in(sql)
+    found = job.refresh()
+    assert found.error == JobError("Wrong[secret]", "pin [secret]", "exception")
+    assert "b'[secret]' for pin [secret] of 17390" in said
+    encoded = (base64.b64encode(password.encode()[3:-3]).decode(), quote(password), repr(password.encode())[2:-1])
+    assert [form for form in (password, *encoded) if form in said] == []
+
+
+def test_a_result_shows_no_secret_and_programs_get_it(
+    shop: App, client: Client, cli: Call, url: str, instance: str, clock: MovableClock
+) -> None:
+    @shop.queue("mail").job(secrets=("password", "pin"))
+    def log_in(password: str, pin: int) -> dict[str, Any]:
+        return {"said": f"it is {password}", password: [pin, 17390]}
+
+    job = log_in.enqueue(password=PASSWORD, pin=739)
+    shop.run_until_idle()
+    assert job.refresh().result == {"said": f"it is {PASSWORD}", PASSWORD: [739, 17390]}
+    shown = {"said": "it is [secret]", "[secret]": ["[secret]", 17390]}
+    assert client.get(f"/api/v1/jobs/{job.id}").json()["result"] == shown
+    asked = ["--url", url, "--instance", instance]
+    assert cli("jobs", "show", job.id, "--json", *asked).json["result"] == shown
+    said = [client.get(f"/jobs/{job.id}", headers=PAGE).text, cli("jobs", "show", job.id, *asked).out]
+    clock.advance(shop.archive_after + 60)
+    shop.run_until_idle()
+    cli("archive", *asked)
+    said += [cli("archive", "--export", "-", *asked).out, client.get("/api/v1/jobs?archive=true").text]
+    assert "[secret]" in said[-2]
+    assert [text for text in said if PASSWORD in text] == []
+
+
+def test_what_a_task_returns_is_stored_without_the_secrets_of_its_run(shop: App, sql: RawSql) -> None:
+    bank = shop.workflow("bank", secrets=["password"])
+    bank.step(name="log_in")(lambda task: {"used": task.params["password"]})
+    bank.submit("monday", {"password": PASSWORD})
+    shop.run_until_idle()
+    assert "used" in str(sql("select result from {job} where run is not null"))
+    assert PASSWORD not in str(sql("select result from {job}"))
+
+
+def test_what_an_outside_system_answers_is_shown_without_secrets(shop: App, client: Client) -> None:
+    @shop.queue("mail").job(secrets=("password",))
+    def log_in(password: str) -> object:
+        return WAIT
+
+    job = log_in.enqueue(password=PASSWORD)
+    shop.run_until_idle()
+    answer = client.post(f"/api/v1/jobs/{job.id}/complete", json={"result": {"was": PASSWORD}})
+    assert answer.status_code < 300, answer.text
+    assert PASSWORD not in answer.text + client.get(f"/api/v1/jobs/{job.id}").text
 
 
 def test_a_retry_handler_that_fails_tells_no_secret(shop: App, sql: RawSql) -> None:

@@ -11,11 +11,12 @@ from contextlib import contextmanager
 
 from holdfast.app import App
 from holdfast.clock import Clock
-from holdfast.config import Settings, without_password
+from holdfast.config import Settings
+from holdfast.database_url import resolve, shown
 from holdfast.errors import Invalid, NotFound, backticked, shown_path
 from holdfast.jobs.payload import storable
 from holdfast.stores.contract import Store
-from holdfast.stores.open import open_store, resolve
+from holdfast.stores.open import open_store
 
 DEFAULT = "holdfast"
 
@@ -42,7 +43,7 @@ def choose(settings: Settings, *, sets_up: bool = False) -> str:
             "Start `holdfast dev` or a worker, or run `holdfast migrate`; each makes the file. If it is elsewhere, name it with --url."
         )
     found = _instances(url) if missing is None else []
-    return pick(found, settings.instance, without_password(url), sets_up)
+    return pick(found, settings.instance, shown(url), sets_up)
 
 
 def pick(found: Sequence[str], wanted: str | None, url: str, sets_up: bool) -> str:

@@ -141,7 +141,7 @@ def _facts(job: Job, now: datetime) -> list[tuple[str, str | Text]]:
         ("retry_of", None if job.retry_of is None else str(job.retry_of)),
         ("archived", "yes" if job.archived else None),
         ("payload", _json(job.shown_payload())),
-        ("result", None if job.result is None else _json(job.result)),
+        ("result", None if job.result is None else _json(job.shown_result())),
         ("error", None if job.error is None else f"{job.error.type} ({job.error.kind}): {job.error.message}"),
     ]
     return [(name, value) for name, value in found if value is not None]

@@ -19,11 +19,11 @@ from holdfast.cli import instance, tables
 from holdfast.cli.command import Call
 from holdfast.cli.output import say, say_json
 from holdfast.clock import Clock, monotonic, sleep
-from holdfast.config import Settings, without_password
+from holdfast.config import Settings
+from holdfast.database_url import resolve, shown
 from holdfast.declare import JobType
 from holdfast.errors import Invalid, Unavailable
 from holdfast.stores.moving import open_side
-from holdfast.stores.open import resolve
 
 NAME = "bench"  # of the queue; the instance has it with some letters behind it
 JOB_TYPE = "bench_nothing"
@@ -47,7 +47,7 @@ def run(call: Call, jobs: int) -> None:
     if call.instance is not None:
         raise Invalid("--instance: a bench makes an instance of its own, which it removes afterwards. Leave it out.")
     with _database(call.settings()) as settings, _own_instance(settings) as app:
-        url = without_password(instance.database(settings))
+        url = shown(instance.database(settings))
         if not call.json:
             say(f"Measures {url} in instance `{app.name}` …")
         found = _measure(app, jobs)

@@ -12,9 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from holdfast.cli import instance
 from holdfast.cli.command import Call
 from holdfast.clock import Clock
+from holdfast.database_url import resolve
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.stores.moving import Move, jobs_among, open_side
-from holdfast.stores.open import resolve
 
 
 class Told(Struct, frozen=True):

@@ -6,6 +6,7 @@ Job keys, payloads and errors are other people's text: what could move a termina
 import io
 import json
 import os
+import re
 import sys
 from contextlib import suppress
 from typing import Any, TextIO
@@ -13,6 +14,10 @@ from typing import Any, TextIO
 PICTURES = ord("\N{SYMBOL FOR NULL}")
 VISIBLE = {code: chr(PICTURES + code) for code in range(32) if chr(code) not in "\n\t"}
 VISIBLE |= dict.fromkeys(range(0x7F, 0xA0), "\N{REPLACEMENT CHARACTER}")
+
+
+URL = re.compile(r"([A-Za-z][\w+.-]*://)(\S*@\S*)")
+USER_ONLY = re.compile(r"[^:@/]*(?::…)?@[^@]*")
 
 
 class Unwritable(OSError):
@@ -74,6 +79,11 @@ def visible(text: str) -> str:
     return text.translate(VISIBLE)
 
 
+def without_login(text: str) -> str:
+    """The text without what stands behind the scheme of a URL that has more than a user before its `@`."""
+    return URL.sub(lambda found: found[0] if USER_ONLY.fullmatch(found[2]) else f"{found[1]}…", text)
+
+
 def paragraph(text: str) -> str:
     """The text as one line."""
     return visible(" ".join(text.split()))
@@ -93,6 +103,6 @@ def say_json(value: Any, *, lines: bool = False) -> None:
 def complain(text: str) -> None:
     """An error, as one paragraph on standard error. Where that takes nothing, the exit code has to do."""
     try:
-        print(f"Error: {paragraph(text)}", file=sys.stderr, flush=True)
+        print(f"Error: {paragraph(without_login(text))}", file=sys.stderr, flush=True)
     except OSError:
         silence(sys.stderr)

@@ -15,6 +15,7 @@ from holdfast.config import Settings
 from holdfast.errors import Invalid
 from holdfast.on_demand import Worker
 from holdfast.projects import Projects
+from holdfast.worker.capture import HidingFormatter
 from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.signals import run_until_signal
 from holdfast.worker.supervisor import run_processes
@@ -26,7 +27,7 @@ FORM = "%(asctime)s %(levelname)-7s %(message)s"
 def work(call: Call, settings: Settings, target: str, name: str, verbose: bool) -> int:
     """Work until told to stop; the exit code."""
     app, projects = _app(call, settings, target)
-    _log_to_standard_error(verbose)
+    log_to_standard_error(verbose)
     wanted = _wanted(app, settings, target)
     processes = settings.worker_processes or 1
     _tell_start(call, app, wanted, processes)
@@ -50,9 +51,11 @@ def _app(call: Call, settings: Settings, target: str) -> tuple[App, Projects | N
     return app_for(call, settings, target)
 
 
-def _log_to_standard_error(verbose: bool) -> None:
-    """Unless the user's module has set up a log of its own."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=FORM)
+def log_to_standard_error(verbose: bool = False) -> None:
+    """Log to standard error without the secrets of jobs, unless the user's module has set up a log of its own."""
+    written = logging.StreamHandler(sys.stderr)
+    written.setFormatter(HidingFormatter(FORM))
+    logging.basicConfig(level=logging.INFO, handlers=[written])
     if verbose:
         logging.getLogger("holdfast").setLevel(logging.DEBUG)
 

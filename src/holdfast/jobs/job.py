@@ -186,8 +186,24 @@ class Job(Struct, frozen=True, kw_only=True):
         return self.state is State.FINAL
 
     def shown_payload(self) -> dict[str, Any]:
-        """Its payload with the arguments that its type calls secret taken out: for people and programs that look."""
-        return secrets.redacted(self.payload, () if self.source is None else self.source.secrets(self.job_type))
+        """Its payload as views show it: without the arguments that its type calls secret."""
+        return secrets.redacted(self.payload, self._secret_names())
+
+    def shown_result(self) -> Any:
+        """Its result as views show it: without the values of its secret arguments."""
+        return self._redaction().apply_to(self.result)
+
+    def shown_answer(self) -> Answer | None:
+        """What an outside system said about it, as views show it."""
+        if self.answer is None or self.answer.result is None:
+            return self.answer
+        return structs.replace(self.answer, result=self._redaction().apply(self.answer.result))
+
+    def _redaction(self) -> secrets.Redaction:
+        return secrets.Redaction.of(self.payload, self._secret_names())
+
+    def _secret_names(self) -> Collection[str]:
+        return () if self.source is None else self.source.secrets(self.job_type)
 
     def refresh(self) -> "Job":
         """The job as it is now."""

@@ -24,7 +24,7 @@ from holdfast.jobs.payload import MAX_BYTES
 from holdfast.jobs.placement import DUTIES, PREFER_FOR, DutyRule
 from holdfast.jobs.routines import Routine
 from holdfast.jobs.schedules import Schedule
-from holdfast.jobs.secrets import redacted
+from holdfast.jobs.secrets import Redaction, redacted
 from holdfast.jobs.states import Change, Happening
 from holdfast.workflows.definition import Definition, StepDefinition
 from holdfast.workflows.plan import StepRow
@@ -131,7 +131,7 @@ class Claimed(Struct, gc=False):
     actor: str = ""  # who had it aborted
     task: Any = None  # the task it is suspended in
     trace: str | None = None  # what its span belongs to
-    hidden: tuple[str, ...] = ()  # the values of its secret arguments
+    hidden: Redaction = Redaction()  # of its secret arguments
     notes: Any = None  # where its progress, log and checkpoint go
     limit: int = MAX_BYTES  # bytes that its result or checkpoint may have
 

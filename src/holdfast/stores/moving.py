@@ -19,11 +19,11 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.clock import Clock, monotonic, sleep
-from holdfast.config import without_password
+from holdfast.database_url import resolve, shown
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound
 from holdfast.stores.contract import QueueDeclared
 from holdfast.stores.copying import LAST, LOT, SOURCE, TARGET, Mark, Row, Side, Table, new_mark
-from holdfast.stores.open import open_store, resolve
+from holdfast.stores.open import open_store
 
 WIDE = 10 * LOT  # rows that are compared at once before anybody looks closer
 FEW = LOT  # a pass that copied no more than this was the last before the drain
@@ -45,7 +45,7 @@ def open_side(url: str, instance: str, clock: Clock) -> Side:
         return SqliteSide(store, f"sqlite:///{os.path.abspath(where)}")
     from holdfast.stores.postgres.moving import PostgresSide
 
-    return PostgresSide(store, without_password(url))
+    return PostgresSide(store, shown(url))
 
 
 class Step(Enum):

@@ -8,7 +8,6 @@ from typing import Any
 from holdfast import tracing
 from holdfast.errors import Invalid
 from holdfast.jobs.outcome import Snooze
-from holdfast.jobs.secrets import without
 from holdfast.stores.contract import Claimed
 from holdfast.worker.handler import CALL, CurrentJob, Handler, decode_any
 
@@ -31,7 +30,7 @@ class WrappedJob(CurrentJob):
 
 def traced(job: WrappedJob) -> Iterator[None]:
     """The around of a program that traces: a span for each attempt."""
-    with tracing.attempt(job, job._call.trace, lambda text: without(text, job._call.hidden), (Snooze,)):
+    with tracing.attempt(job, job._call.trace, job._call.hidden.apply, (Snooze,)):
         yield
 
 

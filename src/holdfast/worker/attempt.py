@@ -2,7 +2,6 @@
 
 import traceback as tracebacks
 from asyncio import CancelledError
-from collections.abc import Collection
 from functools import lru_cache
 from types import CodeType, TracebackType
 from typing import Any
@@ -15,7 +14,7 @@ from holdfast.jobs.job import LONGEST_MESSAGE, Answer, JobError
 from holdfast.jobs.outcome import Failed, Retry, Snooze, Wait
 from holdfast.jobs.payload import storable
 from holdfast.jobs.routines import Turned
-from holdfast.jobs.secrets import without
+from holdfast.jobs.secrets import Redaction
 from holdfast.jobs.states import Aborted, Answered, HandedBack, Lost, Raised, Snoozed, Succeeded, Waited
 from holdfast.stores.contract import Claimed, Done, Report
 from holdfast.workflows.task import Published
@@ -44,9 +43,16 @@ def returned(call: Claimed, value: Any, seconds: float) -> Done | Report:
             effects = payload.dump(value.effects, what="what the task publishes")
             value = value.value
         result = None if value is None else payload.dump(value, what="result", limit=call.limit)
+        if call.run is not None and result is not None:  # a view of a task does not know the params of its run
+            result = without_secrets(result, call.hidden)
         return succeeded(call, seconds, result, effects)
     except Invalid as error:
-        return _report(call, Raised(JobError("Invalid", str(error), "result"), None, seconds))
+        return _report(call, Raised(JobError("Invalid", message_of(error, call.hidden), "result"), None, seconds))
+
+
+def without_secrets(result: str, hidden: Redaction) -> str:
+    """The result of a task as it is stored: nothing but views reads it."""
+    return payload.dump(hidden.apply_to(payload.load(result)), what="result") if hidden.secrets else result
 
 
 def succeeded(call: Claimed, seconds: float, result: str | None, effects: str | None) -> Done | Report:
@@ -62,7 +68,7 @@ def raised(call: Claimed, error: BaseException, seconds: float) -> Report:
         return _raised(call, error, seconds)
     except Exception as broken:
         told = JobError(
-            type(error).__qualname__, f"an exception that cannot be told: {type(broken).__qualname__}", "exception"
+            type_of(error, call.hidden), f"an exception that cannot be told: {type(broken).__qualname__}", "exception"
         )
         return _report(call, Raised(told, None, seconds))
 
@@ -78,8 +84,8 @@ def _raised(call: Claimed, error: BaseException, seconds: float) -> Report:
         return _report(call, Lost())
     if isinstance(error, Snooze):
         return _report(call, Snoozed(error.delay, seconds))
-    text = storable(without(traceback_of(error), call.hidden)[-LONGEST_TRACEBACK:])
-    told = JobError(type(error).__qualname__, message_of(error, call.hidden), _kind(error))
+    text = storable(call.hidden.apply(traceback_of(error))[-LONGEST_TRACEBACK:])
+    told = JobError(type_of(error, call.hidden), message_of(error, call.hidden), _kind(error))
     at, delay = (error.at, error.delay) if isinstance(error, Retry) else (None, None)
     return _report(call, Raised(told, text, seconds, at, delay))
 
@@ -140,13 +146,18 @@ def _kind(error: BaseException) -> str:
     return "exception"
 
 
-def message_of(error: BaseException, hidden: Collection[str]) -> str:
-    """Its text without what is hidden, made safe to store; an exception without a text is told by its name."""
+def type_of(error: BaseException, hidden: Redaction) -> str:
+    """The name of its type, which code may make of any text, without what is hidden."""
+    return storable(hidden.apply(type(error).__qualname__))
+
+
+def message_of(error: BaseException, hidden: Redaction) -> str:
+    """Its text without what is hidden, made safe to store; an exception without a text has the name of its type."""
     try:
         text = str(error) or type(error).__qualname__
     except Exception as broken:
         text = f"{type(error).__qualname__} (its text cannot be had: {type(broken).__qualname__})"
-    return storable(without(text, hidden)[:LONGEST_MESSAGE])
+    return storable(hidden.apply(text)[:LONGEST_MESSAGE])
 
 
 def timed_out(call: Claimed, seconds: float, told: str | None = None) -> Report:

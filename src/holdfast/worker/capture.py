@@ -8,8 +8,8 @@
 """
 
 import logging
+from copy import copy
 
-from holdfast.jobs.secrets import without
 from holdfast.worker.handler import CALL, LONGEST_LINE, Notes, cut
 
 OWN = "holdfast"
@@ -44,7 +44,7 @@ class Capture(logging.Handler):
         try:
             call = CALL.get(None)
             if call is not None and call.notes is self._notes and self._wants(record):
-                text = cut(without(self._text(record), call.hidden), LONGEST_LINE)
+                text = cut(call.hidden.apply(self._text(record)), LONGEST_LINE)
                 self._notes.line(call, record.levelname, text)
             self._last_resort(record)
         except Exception:
@@ -70,4 +70,23 @@ class Capture(logging.Handler):
                 return
             logger = logger.parent
         if record.levelno >= logging.lastResort.level:
-            logging.lastResort.handle(record)
+            logging.lastResort.handle(self._shown(record))
+
+    def _shown(self, record: logging.LogRecord) -> logging.LogRecord:
+        """The record without the secrets of the job that emits it."""
+        call = CALL.get(None)
+        if call is None or not call.hidden.secrets:
+            return record
+        shown = copy(record)
+        shown.msg, shown.args = call.hidden.apply(self._text(record)), None
+        shown.exc_info = shown.exc_text = shown.stack_info = None  # they are in the text
+        return shown
+
+
+class HidingFormatter(logging.Formatter):
+    """Formats records for the log of the worker itself, without the secrets of the job that emits them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        call = CALL.get(None)
+        text = super().format(record)
+        return text if call is None else call.hidden.apply(text)

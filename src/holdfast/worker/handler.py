@@ -13,7 +13,6 @@ from holdfast.jobs import payload
 from holdfast.jobs.job import Answer, Progress
 from holdfast.jobs.payload import Signature, storable
 from holdfast.jobs.placement import Preference
-from holdfast.jobs.secrets import without
 from holdfast.stores.contract import Claimed
 
 ISOLATIONS = ("thread", "process")
@@ -113,7 +112,7 @@ class CurrentJob:
         if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
             raise Invalid(f"progress {quoted(fraction)}: give a number from 0 to 1, as progress(0.4, 'two of five').")
         if self._call.notes is not None:
-            told = cut(without(str(text), self._call.hidden), LONGEST_PROGRESS)
+            told = cut(self._call.hidden.apply(str(text)), LONGEST_PROGRESS)
             self._call.notes.progress(self._call, Progress(float(fraction), told))
 
     def log(self, text: object, *values: object, level: str = "INFO") -> None:
@@ -122,7 +121,7 @@ class CurrentJob:
         if name not in LEVELS:
             raise Invalid(f"log level {quoted(level)}: known are {', '.join(LEVELS)}.")
         if self._call.notes is not None:
-            told = cut(without(_filled(str(text), values), self._call.hidden), LONGEST_LINE)
+            told = cut(self._call.hidden.apply(_filled(str(text), values)), LONGEST_LINE)
             self._call.notes.line(self._call, name, told)
 
     @property

@@ -12,10 +12,10 @@ from holdfast.clock import sleep
 from holdfast.errors import Invalid, Unavailable
 from holdfast.jobs.job import Job, JobError, State
 from holdfast.jobs.outcome import GiveUp, Retry
-from holdfast.jobs.secrets import values_of
+from holdfast.jobs.secrets import Redaction
 from holdfast.jobs.states import NEVER_RETRIED, STATUS, Decided, Raised
 from holdfast.stores.contract import Report, Store
-from holdfast.worker.attempt import message_of
+from holdfast.worker.attempt import message_of, type_of
 from holdfast.worker.handler import Handler
 
 PATIENCE = 10.0  # seconds a retry handler may take
@@ -141,8 +141,9 @@ def decided_by(answer: Any, raised: Raised, handler: Handler, job: Job) -> Decid
     if answer is None:
         return Decided(*told, by_policy=True, retry_at=raised.retry_at, retry_delay=raised.retry_delay)
     if isinstance(answer, BaseException):
-        said = message_of(answer, values_of(job.payload, handler.secrets))
-        text = f"the retry handler failed: {type(answer).__qualname__}: {said}"
-        return Decided(*told, give_up=True, verdict=JobError(type(answer).__qualname__, text, "retry_handler"))
+        hidden = Redaction.of(job.payload, handler.secrets)
+        kind = type_of(answer, hidden)
+        text = f"the retry handler failed: {kind}: {message_of(answer, hidden)}"
+        return Decided(*told, give_up=True, verdict=JobError(kind, text, "retry_handler"))
     text = f"the retry handler returned {type(answer).__qualname__}; it may return Retry, GIVE_UP or None"
     return Decided(*told, give_up=True, verdict=JobError("TypeError", text, "retry_handler"))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from holdfast.jobs.secrets import values_of
+from holdfast.jobs.secrets import Redaction
 from holdfast.stores.contract import Claimed, StepOfRun
 from holdfast.workflows.partition import Items, Partition, pack_of, shard_of
 from holdfast.workflows.task import TaskContext
@@ -76,7 +76,7 @@ class RunMemory:
             own = own_of(step.step.counts.partition, told)
             text = f'{found.text},"name":"{task}","index":{told.index}{own}}}}}'  # a name needs no quoting (F12)
         if step.secrets:
-            call.hidden = values_of(step.params, step.secrets)
+            call.hidden = Redaction.of(step.params, step.secrets)
         return text
 
     def _of_step(self, run: int, step: str, publication: int) -> Known:

@@ -25,10 +25,10 @@ from msgspec import structs
 from holdfast import tracing
 from holdfast.clock import Clock, MovableClock, monotonic, sleep
 from holdfast.errors import Invalid, Unavailable
-from holdfast.jobs import secrets
 from holdfast.jobs.holds import Hold, Level
 from holdfast.jobs.job import Job
 from holdfast.jobs.placement import Asks, Colleague, asking, duties_of
+from holdfast.jobs.secrets import Redaction
 from holdfast.jobs.states import ALONE_AFTER
 from holdfast.stores.contract import Claimed, News, Report, StepOfRun, Store, Turn, Want, WorkerJoin
 from holdfast.worker import attempt
@@ -313,7 +313,7 @@ class Worker:
             way = self._runs_on[call.job_type] if call.answer is None else self._way_of_answer(call)
             way = "process" if call.losses >= ALONE_AFTER else way
             if self._secrets[call.job_type]:
-                call.hidden = secrets.values_in(call.payload, self._secrets[call.job_type])
+                call.hidden = Redaction.of_json(call.payload, self._secrets[call.job_type])
             call.notes = None if way == "process" else self.scribe
             groups[way].append(call)
         for runner, group in zip(self.runners, groups.values(), strict=True):

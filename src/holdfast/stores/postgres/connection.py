@@ -23,7 +23,9 @@ from psycopg.abc import PQGen
 from psycopg.rows import TupleRow
 
 from holdfast.clock import monotonic, sleep
-from holdfast.errors import Conflict, Invalid, Unavailable, quoted
+from holdfast.database_url import FORMS
+from holdfast.errors import Conflict, Invalid, Unavailable
+from holdfast.jobs.secrets import Redaction
 from holdfast.stores.postgres.wire import Wire
 
 PINNED_OFF = ("seqscan", "bitmapscan", "hashjoin", "mergejoin", "material", "sort")
@@ -35,7 +37,6 @@ SETTINGS = {
     "synchronous_commit": "on",
 }
 SESSION = "select pg_backend_pid()"
-FORM = "Write postgresql://user:password@host:5432/database."
 LONG_WORD = re.compile(r"(\S{79})\S\S+")  # of an input that libpq or the server repeats
 # A server that vanishes without a word is missed within half a minute, not after hours.
 KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 15_000}
@@ -148,11 +149,13 @@ class Connection:
             try:
                 return self._connect_once(ends)
             except psycopg.OperationalError as error:
-                refuse_hopeless(error, self.conninfo)
+                told = sentence(without_password(str(error), self.conninfo))
+                refuse_hopeless(told)
                 if ends is not None and monotonic() + pause > ends:
+                    # Without the cause, whose text is here, and may have more of the URL.
                     raise Unavailable(
-                        f"PostgreSQL cannot be reached: {sentence(error)} Check the URL and that the server runs."
-                    ) from error
+                        f"PostgreSQL cannot be reached: {told} Check the URL and that the server runs."
+                    ) from None
                 sleep(pause * (0.5 + random.random()))
                 pause = min(pause * 2, LONGEST_PAUSE)
 
@@ -329,9 +332,8 @@ def passing(message: str) -> Unavailable:
     return error
 
 
-def refuse_hopeless(error: psycopg.OperationalError, conninfo: str) -> None:
+def refuse_hopeless(told: str) -> None:
     """Mistakes that waiting does not cure."""
-    text = sentence(error)
     hopeless = (
         "does not exist",
         "authentication failed",
@@ -339,31 +341,39 @@ def refuse_hopeless(error: psycopg.OperationalError, conninfo: str) -> None:
         "invalid connection option",
         "could not translate host name",
     )
-    if any(words in text for words in hopeless):
+    if any(words in told for words in hopeless):
         raise Unavailable(
-            f"PostgreSQL refuses the connection: {text} Correct the URL, or create what it names."
-        ) from error
+            f"PostgreSQL refuses the connection: {told} Correct the URL, or create what it names."
+        ) from None
+
+
+def without_password(text: str, conninfo: str) -> str:
+    """What libpq says, without a password of the connection string, in whatever form it quotes it."""
+    given = psycopg.conninfo.conninfo_to_dict(conninfo)
+    return Redaction(tuple(str(value) for name, value in given.items() if "password" in name and value)).apply(text)
 
 
 def check_conninfo(conninfo: str) -> str:
-    """The connection string, or `Invalid` with what is wrong in it."""
+    """The connection string, or `Invalid` with the kind of the mistake: libpq's own text quotes parts of a URL."""
     try:
         found = psycopg.conninfo.conninfo_to_dict(conninfo)
     except psycopg.ProgrammingError as error:
-        raise Invalid(f"The PostgreSQL URL is not valid: {sentence(error)} {FORM}") from error
+        unknown = "invalid URI query parameter" in str(error) or "invalid connection option" in str(error)
+        mistake = "libpq does not know one of its parameters" if unknown else "libpq cannot read it"
+        raise Invalid(f"The PostgreSQL URL is not valid: {mistake}. {FORMS}") from None
     for host in str(found.get("host") or "").split(","):
         try:
             host.encode("utf-8" if host.startswith("/") else "idna")  # the folder of a socket, or a name
         except UnicodeError:
-            raise Invalid(f"The PostgreSQL URL is not valid: there can be no host {quoted(host)}. {FORM}") from None
+            raise Invalid(f"The PostgreSQL URL is not valid: its host can be no name of one. {FORMS}") from None
     return conninfo
 
 
-def sentence(error: BaseException) -> str:
+def sentence(error: BaseException | str) -> str:
     """With its stop. Some of libpq's errors end with a question."""
     text = one_line(error)
     return text if text.endswith("?") else f"{text}."
 
 
-def one_line(error: BaseException) -> str:
+def one_line(error: BaseException | str) -> str:
     return LONG_WORD.sub(r"\1…", " ".join(str(error).split())).rstrip(".")

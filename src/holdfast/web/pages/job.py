@@ -35,7 +35,7 @@ def job(frame: TheFrame, site: TheSite, job_id: FromPath[int]) -> Html:
         now,
         job=found,
         payload=found.shown_payload(),
-        result=found.result,
+        result=found.shown_result(),
         why=why,
         why_tone=_why_tone(found, why.reason),
         cure="" if why.reason in CALM else REASONS[why.reason].cure,

@@ -4,7 +4,7 @@ import platform
 
 from litestar import Router
 
-from holdfast.config import without_password
+from holdfast.database_url import shown
 from holdfast.jobs.wording import span
 from holdfast.version import VERSION
 from holdfast.web.pages.page import Html, TheFrame, page
@@ -15,7 +15,7 @@ from holdfast.web.site import TheSite
 def settings(frame: TheFrame, site: TheSite) -> Html:
     app = site.app
     groups = [
-        ("Instance", [("instance", app.name), ("database", without_password(str(app.db_config)))]),
+        ("Instance", [("instance", app.name), ("database", shown(app.db_config))]),
         (
             "Times",
             [
