@@ -39,6 +39,7 @@ from holdfast.builds.result import BuildResult, StepChange
 from holdfast.builds.statuses import message
 from holdfast.builds.webhooks import Delivery
 from holdfast.config import FILE_NAME
+from holdfast.database_url import passwords
 from holdfast.errors import NotFound, backticked
 from holdfast.jobs.names import check_actor
 from holdfast.jobs.outcome import Retry
@@ -58,6 +59,7 @@ logger = logging.getLogger("holdfast.builds")
 PURGE_EVERY = 60.0  # seconds
 LEFTOVER = 3600.0  # seconds after which what a killed builder left beside its folder is removed
 TOGETHER = 1000  # folders asked about at once
+LIBPQ_PASSWORD = "PGPASSWORD"  # a variable that libpq reads
 LATEST = 20  # builds of a branch among which the last one that says something is looked for
 
 
@@ -118,6 +120,13 @@ class Projects:
     def secret(self, secret: Secret) -> str | None:
         """What stands there now; None if nothing does."""
         return secret_in(secret, self._root, self._environment)
+
+    def known_secrets(self) -> tuple[str, ...]:
+        """All that a build without a sandbox might find in this process: of every project, and of the database."""
+        named = (self.secret(secret) for secret in self.settings.all_secrets)
+        addresses = (project.repository for project in self.settings.projects.values())
+        found = [*(text for text in named if text), *(each for address in addresses for each in source.credentials(address))]
+        return (*found, *passwords(self.app.db_config), *filter(None, [self._environment.get(LIBPQ_PASSWORD)]))
 
     def hold_folder(self) -> bool:
         """Whether the folder is here; who builds makes it this instance's, `Conflict` if another has it."""
@@ -294,9 +303,12 @@ class Projects:
         found = await asyncio.to_thread(self._to_build, build, job.id)
         await asyncio.to_thread(self._ask_for_default_branch, found)
         path, steps = self.path(job.id), Steps(self.app.store, job.id, job.attempt)
+        secrets = await asyncio.to_thread(self.known_secrets)
+        builder.hide(secrets)
         order = await asyncio.to_thread(self._order, found)
+        place = Place(begun=steps.begin, proven=self._proven, secrets=secrets)
         try:
-            result = await builder.perform(order, path, steps.tell, Place(begun=steps.begin, proven=self._proven))
+            result = await builder.perform(order, path, steps.tell, place)
         except asyncio.CancelledError:
             await asyncio.to_thread(self._complete, job.id, job.attempt, builder.read_completed(path))
             raise
@@ -355,11 +367,9 @@ class Projects:
         """What a sandbox never shows, whatever else it does: the database, the settings, the files with secrets."""
         yield str((self._root / FILE_NAME).absolute())
         yield from self.app.store.files()
-        for project in self.settings.projects.values():
-            token = [project.status.token] if project.status else []
-            for secret in (*project.hooks.values(), *project.secrets.values(), *token):
-                if secret.file is not None:
-                    yield str((self._root / secret.file).absolute())
+        for secret in self.settings.all_secrets:
+            if secret.file is not None:
+                yield str((self._root / secret.file).absolute())
 
     def _complete(self, job_id: int, attempt: int, result: BuildResult | None) -> None:
         if result is not None:
@@ -370,14 +380,14 @@ class Projects:
 
     def _tell(self, build: int) -> int:
         """Tell the forge everything that it has not heard of a build, in order; how much that was (B8)."""
-        store, told = self.app.store, 0
+        store, told, hidden = self.app.store, 0, builder.hide(self.known_secrets())
         while (status := store.next_status(build)) is not None:
             found = self.look(build)
             project = self.settings.projects.get(found.project)
             token = self.secret(project.status.token) if project and project.status else None
             if project and project.status and token:
                 link = None if self.settings.url is None else f"{self.settings.url}/builds/{build}"
-                said = (status.state, status.description, status.step, link)
+                said = (status.state, hidden.apply(status.description), status.step, link)
                 try:
                     send(message(project.status, token, found, *said))
                     told += 1

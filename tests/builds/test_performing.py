@@ -333,7 +333,7 @@ def test_no_byte_of_a_secret_gets_through_where_one_begins_with_or_overlaps_anot
     for _ in range(3_000):
         secrets = ["".join(generator.choices("ab", k=generator.randint(4, 7))) for _ in range(3)]
         text = "".join(generator.choices("abc", k=30)).encode()
-        blotter, shown, at = Blotter(secrets), b"", 0
+        blotter, shown, at = Blotter([secret.encode() for secret in secrets]), b"", 0
         while at < len(text):
             size = generator.randint(1, 6)
             shown += blotter.through(text[at : at + size])

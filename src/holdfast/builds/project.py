@@ -79,6 +79,12 @@ class Project(Struct, frozen=True, kw_only=True):
     readable: tuple[str, ...] = ()
     limits: Limits = Limits()
 
+    @property
+    def all_secrets(self) -> tuple[Secret, ...]:
+        """Of its hooks, its builds and its commit status."""
+        token = () if self.status is None else (self.status.token,)
+        return (*self.hooks.values(), *self.secrets.values(), *token)
+
 
 class BuildSettings(Struct, frozen=True, kw_only=True):
     """Everything about builds."""
@@ -89,6 +95,10 @@ class BuildSettings(Struct, frozen=True, kw_only=True):
     keep: float | None = None  # seconds that a completed build stays when nobody looks into it; None: for ever
     url: str | None = None  # where people find this server, for links on the forge
     projects: Mapping[str, Project] = field(default_factory=dict)
+
+    @property
+    def all_secrets(self) -> tuple[Secret, ...]:
+        return tuple(secret for project in self.projects.values() for secret in project.all_secrets)
 
 
 class Decided(Struct, frozen=True):

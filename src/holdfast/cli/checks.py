@@ -14,7 +14,8 @@ from msgspec import Struct
 from holdfast.builds.project import BuildSettings
 from holdfast.cli import instance, project_checks
 from holdfast.cli.version import installed
-from holdfast.config import Settings, without_password
+from holdfast.config import Settings
+from holdfast.database_url import shown
 from holdfast.errors import Unavailable
 from holdfast.stores.contract import Filter, Store, WorkerRow
 
@@ -33,6 +34,18 @@ class Check(Struct, frozen=True):
     name: str
     ok: bool
     detail: str
+    warning: bool = False  # all works, and something should be changed
+
+    @property
+    def mark(self) -> str:
+        if not self.ok:
+            return "✗"
+        return "!" if self.warning else "✓"
+
+    @property
+    def worded(self) -> str:
+        """The detail for programs, which get no mark."""
+        return f"warning: {self.detail}" if self.warning else self.detail
 
 
 def run(settings: Settings, builds: tuple[BuildSettings, Path] | None = None) -> Iterator[Check]:
@@ -41,7 +54,8 @@ def run(settings: Settings, builds: tuple[BuildSettings, Path] | None = None) ->
     yield Check("Python", sys.version_info >= OLDEST_PYTHON, platform.python_version())
     if builds is not None:
         yield from (Check(*answer) for answer in project_checks.checks(*builds))
-    url = without_password(instance.database(settings))
+        yield from (Check(name, True, text, warning=True) for name, text in project_checks.warnings(*builds))
+    url = shown(instance.database(settings))
     try:
         name = instance.choose(settings)
         store = instance.open_as_is(settings, name)

@@ -18,8 +18,8 @@ from typing import Any
 from holdfast.cli import serving
 from holdfast.cli.command import Call
 from holdfast.cli.output import complain, say, say_json
-from holdfast.cli.projects import app_for
-from holdfast.cli.working import wanted_of
+from holdfast.cli.projects import app_for, conceal_secrets
+from holdfast.cli.working import log_to_standard_error, wanted_of
 from holdfast.clock import sleep
 from holdfast.config import Settings, locate
 from holdfast.web.app import create
@@ -38,6 +38,7 @@ def develop(call: Call, settings: Settings, target: str) -> int:
     if turn is not None:
         serve_and_work(call, settings, target, first=turn == "first")
         return 0
+    conceal_secrets(call)
     return Watcher(call, target).run()
 
 
@@ -45,7 +46,7 @@ def serve_and_work(call: Call, settings: Settings, target: str, first: bool) -> 
     """The server and a worker, in this process, until a signal."""
     die_with_parent(signal.SIGKILL)
     threading.Thread(target=_exit_with_the_watcher, name="holdfast-dev", daemon=True).start()
-    serving.log_to_standard_error()
+    log_to_standard_error()
     app, projects = app_for(call, settings, target)
     worker = app.worker_for_ever(**wanted_of(app, settings, target))
     if projects is not None:

@@ -11,7 +11,7 @@ def add_to(root: typer.Typer) -> None:
 
 
 def doctor(call: Call) -> None:
-    """Check the database, the instance and its workers. Exit code 1 if something is wrong."""
+    """Check the database, the instance and its workers. Exit code 1 if something is wrong, 0 beside warnings (!)."""
     from holdfast.cli import checks
     from holdfast.cli.projects import settings_of
 
@@ -19,7 +19,7 @@ def doctor(call: Call) -> None:
     for check in checks.run(call.settings(), settings_of(call)):
         found.append(check)
         if not call.json:  # each as it is known: without an instance the list ends in an error
-            say(f"{'✓' if check.ok else '✗'} {check.name}: {check.detail}")
+            say(f"{check.mark} {check.name}: {check.detail}")
     if call.json:
-        say_json([{"name": check.name, "ok": check.ok, "detail": check.detail} for check in found])
+        say_json([{"name": check.name, "ok": check.ok, "detail": check.worded} for check in found])
     raise typer.Exit(0 if all(check.ok for check in found) else 1)

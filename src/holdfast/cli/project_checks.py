@@ -8,6 +8,7 @@ from pathlib import Path
 
 from holdfast.builds.order import Sandbox
 from holdfast.builds.project import BuildSettings, Project
+from holdfast.jobs.secrets import SHORTEST
 from holdfast.projects import secret_in
 
 Answer = tuple[str, bool, str]
@@ -22,6 +23,29 @@ def checks(settings: BuildSettings, root: Path) -> Iterator[Answer]:
     yield _folder(root / settings.folder)
     for project in settings.projects.values():
         yield f"project {project.name}", *_project(project, root)
+
+
+def warnings(settings: BuildSettings, root: Path) -> Iterator[tuple[str, str]]:
+    """(name, what works and should be changed)."""
+    bare = [project.name for project in settings.projects.values() if not _has_sandbox(project)]
+    if len(bare) > 1:
+        yield (
+            "sandbox",
+            f"projects {', '.join(bare)} are built without a sandbox. A build of one can read files of this user, and as root the "
+            "memory of the builder, with the secrets of the others. Install bubblewrap, or build each as a user of its own.",
+        )
+    values = {secret.words: secret_in(secret, root, os.environ) for secret in settings.all_secrets}
+    short = [words for words, text in values.items() if text is not None and len(text) < SHORTEST]
+    if short:
+        yield (
+            "secrets",
+            f"shorter than {SHORTEST} characters, and so not taken out of logs: {', '.join(short)}. Make them longer.",
+        )
+
+
+def _has_sandbox(project: Project) -> bool:
+    installed = shutil.which("bwrap") is not None
+    return project.sandbox is not Sandbox.NONE and (installed or project.sandbox is Sandbox.BUBBLEWRAP)
 
 
 def _folder(folder: Path) -> Answer:
@@ -39,8 +63,7 @@ def _folder(folder: Path) -> Answer:
 
 
 def _project(project: Project, root: Path) -> tuple[bool, str]:
-    where = [*project.hooks.values(), *project.secrets.values(), *([project.status.token] if project.status else [])]
-    missing = sorted({each.words for each in where if secret_in(each, root, os.environ) is None})
+    missing = sorted({each.words for each in project.all_secrets if secret_in(each, root, os.environ) is None})
     troubles = [f"nothing in {', '.join(missing)}"] if missing else []
     if not project.hooks:
         troubles.append("no forge has a secret, so it has no hook")

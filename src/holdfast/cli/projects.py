@@ -6,11 +6,13 @@ from pathlib import Path
 
 from holdfast.app import App
 from holdfast.builds.project import BuildSettings, read_settings
-from holdfast.cli import instance
+from holdfast.cli import environment, instance
 from holdfast.cli.command import Call
 from holdfast.cli.module import import_app
 from holdfast.config import Settings, locate
 from holdfast.projects import Projects
+
+OF_THE_DATABASE = ("HOLDFAST_URL", "PGPASSWORD")
 
 
 def settings_of(call: Call) -> tuple[BuildSettings, Path] | None:
@@ -23,9 +25,25 @@ def settings_of(call: Call) -> tuple[BuildSettings, Path] | None:
 
 
 def attach(call: Call, app: App) -> Projects | None:
-    """Make the app build what the settings file names; None if it names nothing."""
+    """Make the app build what the settings file names; None if it names nothing. Takes the secrets of the environment."""
     found = settings_of(call)
-    return None if found is None else Projects(app, *found, os.environ)
+    environment.conceal(OF_THE_DATABASE)
+    if found is None:
+        return None
+    environment.hide_process()
+    of_database = {name: os.environ[name] for name in OF_THE_DATABASE if name in os.environ}
+    return Projects(app, *found, of_database | environment.take(variables_of(found[0])))
+
+
+def conceal_secrets(call: Call) -> None:
+    """For a process that only passes them on to one that it starts."""
+    found = settings_of(call)
+    environment.conceal((*OF_THE_DATABASE, *(() if found is None else variables_of(found[0]))))
+
+
+def variables_of(settings: BuildSettings) -> list[str]:
+    """The variables that hold secrets of projects."""
+    return [secret.env for secret in settings.all_secrets if secret.env is not None]
 
 
 def looking_at(call: Call, app: App) -> Projects:

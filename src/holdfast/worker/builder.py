@@ -13,7 +13,7 @@
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,12 @@ from msgspec import structs
 from holdfast.builds.order import BuildOrder
 from holdfast.builds.result import BuildResult, StepChange
 from holdfast.jobs.outcome import Failed
+from holdfast.jobs.secrets import Redaction
 from holdfast.stores.contract import Claimed
 from holdfast.worker.attempt import Overdue
 from holdfast.worker.building import folder as folders
 from holdfast.worker.building.folder import read_completed, remove_leftovers
-from holdfast.worker.building.performance import Build, Place, Stop, Tell
+from holdfast.worker.building.performance import BLOT, Build, Place, Stop, Tell
 from holdfast.worker.handler import CALL, CurrentJob
 from holdfast.workflows.states import STEP_STATES, StepState
 
@@ -36,6 +37,7 @@ __all__ = [
     "conclude",
     "correct_end",
     "end_without_builder",
+    "hide",
     "perform",
     "read_completed",
     "remove_leftovers",
@@ -64,6 +66,15 @@ async def perform(order: BuildOrder, folder: Path, tell: Tell, place: Place | No
     if build.stopped or result is None:
         raise asyncio.CancelledError
     return result
+
+
+def hide(secrets: Iterable[str]) -> Redaction:
+    """Take these out of all that the job of this context says from now on, and how."""
+    hidden = Redaction(tuple(secrets), shown=BLOT)
+    call = CALL.get(None)
+    if call is not None:
+        call.hidden = hidden
+    return hidden
 
 
 def _within(order: BuildOrder, call: Claimed | None) -> BuildOrder:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 logger = logging.getLogger("holdfast.worker")
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 
 
 def left_processes() -> bool:
@@ -92,6 +92,11 @@ def die_with_parent(number: int) -> None:
 def adopt_orphans() -> None:
     """Become the parent of descendants whose parents die; Linux only."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def refuse_readers() -> None:
+    """Have the kernel refuse other processes of this user to read this one; Linux only. A program that it starts is free."""
+    _prctl(PR_SET_DUMPABLE, 0)
 
 
 def how_it_ended(status: int) -> str:

@@ -20,6 +20,7 @@ TICK = 0.25  # seconds between two looks whether the worker lives
 def main(log: int, echo: int) -> None:
     """Run a keeper until it ends, then end what it left. Its requests come on descriptor 0."""
     worker = os.getppid()
+    process_tree.refuse_readers()  # the requests have secrets
     process_tree.adopt_orphans()
     guardian = os.getpid()
     child = os.fork()

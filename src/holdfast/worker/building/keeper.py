@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import binascii
 import contextlib
 import errno
 import fcntl
@@ -33,7 +34,6 @@ PROGRESS = 9  # the descriptor on which the commands say which line they are at
 ROWS, COLUMNS = 40, 120
 NICER = 5  # a build steps behind the worker's own heartbeat
 BLOT = b"***"
-SHORTEST_SECRET = 4
 
 
 def main(log: int, echo: int, guardian: int) -> None:
@@ -139,7 +139,7 @@ class Command:
         self._request = request
         self._log, self._echo = log, echo
         self._room: int = request["log_room"]
-        self._blotter = Blotter(request["secrets"])
+        self._blotter = Blotter([binascii.a2b_base64(pattern) for pattern in request["secrets"]])
         self._heard = time.monotonic()
         self.full = False
         self._pid = 0
@@ -273,9 +273,8 @@ class Command:
 class Blotter:
     """Replaces secrets in a stream, wherever it is cut and however they overlap: no byte of any of them gets through."""
 
-    def __init__(self, secrets: list[str]) -> None:
-        lines = {line.strip() for secret in secrets for line in (secret, *secret.splitlines())}
-        self._secrets = [line.encode("utf-8", "surrogateescape") for line in lines if len(line) >= SHORTEST_SECRET]
+    def __init__(self, secrets: list[bytes]) -> None:
+        self._secrets = secrets
         self._held = b""
         self._hidden = 0  # how many of the bytes that are held have been blotted out already
 
@@ -315,8 +314,10 @@ class Blotter:
     @staticmethod
     def _overlap(text: bytes, secret: bytes) -> int:
         """How much of the text's end is the beginning of the secret."""
-        most = min(len(text), len(secret) - 1)
-        return next((length for length in range(most, 0, -1) if text.endswith(secret[:length])), 0)
+        at = text.find(secret[:1], max(0, len(text) - len(secret) + 1))
+        while at >= 0 and not secret.startswith(text[at:]):
+            at = text.find(secret[:1], at + 1)
+        return len(text) - at if at >= 0 else 0
 
 
 def _places(text: bytes, secret: bytes) -> list[int]:
@@ -371,8 +372,17 @@ def _tasks_of(user: int) -> int:
         for name in os.listdir("/proc"):
             if name.isdecimal():
                 with contextlib.suppress(OSError):
-                    total += process_tree.count_tasks(int(name)) if os.stat(f"/proc/{name}").st_uid == user else 0
+                    total += process_tree.count_tasks(int(name)) if _user_of(name) == user else 0
     return total
+
+
+def _user_of(pid: str) -> int:
+    """A process that others may not read looks like one of root, but for its status."""
+    owner = os.stat(f"/proc/{pid}").st_uid
+    if owner != 0:
+        return owner
+    with open(f"/proc/{pid}/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("Uid:"))
 
 
 def _plain(terminal: int) -> None:

@@ -63,13 +63,13 @@ class _Request(Struct, frozen=True, kw_only=True):
     memory: int
     processes: int
     file_size: int
-    secrets: Sequence[str]
+    secrets: Sequence[bytes]  # what is blotted out of the log
 
 
 class Keeper:
     """A keeper at work. `stop` may be called from any thread; everything else from one."""
 
-    def __init__(self, log: int, echo: int | None, limits: Limits, secrets: Sequence[str] = ()) -> None:
+    def __init__(self, log: int, echo: int | None, limits: Limits, secrets: Sequence[bytes] = ()) -> None:
         self._limits, self._secrets = limits, list(secrets)
         self._lock = threading.Lock()
         self._stop_time: float | None = None

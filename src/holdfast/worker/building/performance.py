@@ -21,6 +21,7 @@ from holdfast.builds.order import BuildOrder, check
 from holdfast.builds.result import BuildResult, StepChange, StepResult
 from holdfast.clock import Clock
 from holdfast.errors import Invalid
+from holdfast.jobs.secrets import Redaction
 from holdfast.jobs.wording import shortened, span
 from holdfast.worker.building import files, sandbox, source
 from holdfast.worker.building import folder as folders
@@ -36,6 +37,7 @@ from holdfast.workflows.states import Result, Step, StepState
 
 logger = logging.getLogger("holdfast.worker")
 Tell = Callable[[StepChange], None]
+BLOT = "***"  # in the place of a secret, as in the log
 COLOURS = {"success": "32", "failed": "31", "error": "35", "aborted": "33"}
 OUTCOMES = {Result.SUCCESS: "success", Result.FAILED: "failed", Result.ERROR: "error"}
 
@@ -49,6 +51,7 @@ class Place(Struct, frozen=True, kw_only=True):
     step: str | None = None  # only this one, and what it comes after
     begun: Callable[[], None] = lambda: None  # called when its folder is there
     proven: Proven = field(default_factory=set)
+    secrets: tuple[str, ...] = ()  # all that its builder knows, also those of other projects
 
 
 class Stop:
@@ -91,6 +94,8 @@ class Build:
     def __init__(self, order: BuildOrder, path: Path, tell: Tell, stop: Stop, place: Place | None = None) -> None:
         self._order, self._path, self._tell, self._stop = order, path, tell, stop
         self._place = place or Place()
+        own = (*order.secrets.values(), *source.credentials(order.repository))
+        self.hidden = Redaction((*own, *self._place.secrets), shown=BLOT)
         self.stopped = False  # it ended because it was told to
         self._clock = Clock()
         self._began = self._clock.monotonic()
@@ -118,7 +123,7 @@ class Build:
         self._say(f"{outcome} after {took}" + (f": {error}" if error else ""), COLOURS[outcome])
         result = BuildResult(
             outcome=outcome,
-            error=error,
+            error=None if error is None else self.hidden.apply(error),
             commit=self._order.commit,
             start_time=self._start_time,
             end_time=self._clock.now(),
@@ -152,7 +157,7 @@ class Build:
     @contextlib.contextmanager
     def _kept(self) -> Iterator[None]:
         """A keeper for as long as commands run."""
-        secrets = [*self._order.secrets.values(), *source.credentials(self._order.repository)]
+        secrets = [pattern.encode("utf-8", "surrogateescape") for pattern in self.hidden.patterns]
         self._keeper = Keeper(self._log, self._place.echo, self._order.limits, secrets)
         try:
             self._stop.then(self._keeper.stop)
@@ -237,6 +242,9 @@ class Build:
     def _performed_step(self, step: BuildStep) -> str | None:
         """Run its lines and keep its outputs; what failed, or None."""
         failure = self._run_lines(step) if step.run else None
+        telling = next((name for name in step.outputs if self.hidden.apply(name) != name), None)
+        if telling is not None:
+            return failure or f"output {telling}: its name holds a secret"
         missing = self._outputs.collect(step.name, step.outputs, all_of_them=failure is None)
         if missing and failure:
             self._say(missing, COLOURS["failed"])
@@ -331,6 +339,7 @@ class Build:
 
     def _told(self, step: BuildStep, state: StepState, reason: str | None) -> None:
         now, size = self._clock.now(), self._log_size()
+        reason = None if reason is None else self.hidden.apply(reason)
         before = self._details.get(step.name, StepResult(name=step.name, state=state, hidden=step.hidden))
         detail = structs.replace(before, state=state, reason=reason)
         if state is StepState.READY:
@@ -356,7 +365,7 @@ class Build:
 
     def _say(self, words: str, colour: str = "36") -> None:
         """A line of our own in the log."""
-        line = f"── {words}"
+        line = f"── {self.hidden.apply(words)}"
         text = f"\x1b[1;{colour}m{line}\x1b[0m\n" if self._place.colours else f"{line}\n"
         for descriptor in (self._log, self._place.echo):
             if descriptor is not None:

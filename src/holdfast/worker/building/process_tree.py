@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 END_PATIENCE = 5.0  # seconds until a process that does not end is given up
 
 
@@ -24,6 +24,11 @@ def adopt_orphans() -> None:
 def signal_at_parents_death(number: int) -> None:
     """Have the kernel send this process a signal when its parent ends."""
     _prctl(PR_SET_PDEATHSIG, number)
+
+
+def refuse_readers() -> None:
+    """Have the kernel refuse other processes of this user to read this process and those that it forks."""
+    _prctl(PR_SET_DUMPABLE, 0)
 
 
 def _prctl(option: int, value: int) -> None:
