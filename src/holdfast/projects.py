@@ -125,7 +125,10 @@ class Projects:
         """All that a build without a sandbox might find in this process: of every project, and of the database."""
         named = (self.secret(secret) for secret in self.settings.all_secrets)
         addresses = (project.repository for project in self.settings.projects.values())
-        found = [*(text for text in named if text), *(each for address in addresses for each in source.credentials(address))]
+        found = [
+            *(text for text in named if text),
+            *(each for address in addresses for each in source.credentials(address)),
+        ]
         return (*found, *passwords(self.app.db_config), *filter(None, [self._environment.get(LIBPQ_PASSWORD)]))
 
     def hold_folder(self) -> bool:
