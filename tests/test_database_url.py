@@ -48,7 +48,7 @@ MALFORMED = [
     f'{{"password": "{MARK}"}}',
     f'{{"url": "postgresql://jobs:{MARK}%zz@127.0.0.1/x"}}',
 ]
-# Well-formed, and nobody answers there.
+# Well-formed, and no server answers there.
 AWAY = [
     f"postgresql://jobs:{MARK}@127.0.0.1:1/x",
     f"postgresql://jobs:{MARK}%40@127.0.0.1:1/x",

@@ -38,7 +38,7 @@ class ServerUrl(Struct, frozen=True):
 
     @classmethod
     def of(cls, rest: str) -> Self:
-        """From what follows `://`."""
+        """Divide the part after `://`."""
         before, at, after = rest.partition("@")
         login, place = (before, after) if at and "/" not in before else ("", rest)
         user, colon, password = login.partition(":")
@@ -51,7 +51,7 @@ class ServerUrl(Struct, frozen=True):
         if any(NOT_ENCODED.search(part) for part in (self.user, self.password or "", *self._others())):
             yield "a `%` in it is not followed by two hexadecimal digits. Write `%25` for a `%`"
         if any("@" in part for part in (self.hosts, self.database)):
-            yield "an `@` stands behind the host. Write `%40` for an `@` and `%2F` for a `/` in a user or password"
+            yield "there is an `@` after the host. Write `%40` for an `@` and `%2F` for a `/` in a user or password"
         found = [HOST.fullmatch(host) for host in self.hosts.split(",")]
         if not all(found):
             yield "its host is not a name, an address or an IPv6 address in brackets"
@@ -59,7 +59,7 @@ class ServerUrl(Struct, frozen=True):
         if not all(port.isascii() and port.isdigit() and int(port) < 65536 for port in ports):
             yield "its port is not a number from 1 to 65535. Write `%2F` for a `/` in a user or password"
         if self.parameters and not all(map(PARAMETER.fullmatch, self.parameters.split("&"))):
-            yield "behind its `?` stands something else than `name=value`"
+            yield "a parameter after its `?` is not `name=value`"
 
     def _others(self) -> tuple[str, str, str]:
         return self.hosts, self.database, self.parameters

@@ -145,12 +145,12 @@ class User(Struct, frozen=True):
 
 
 def without_rights() -> User:
-    """Root as every other user is: it may read what is its own."""
+    """Root with the rights of every other user: it may read its own files."""
     return User(0, becomes=("setpriv", "--bounding-set=-all", "--inh-caps=-all"))
 
 
 def other_user() -> User:
-    """Somebody who cannot read this user's files, and may need another Python."""
+    """A user who cannot read this user's files, and may need another Python."""
     becomes = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
     pythons = (sys.executable, shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable)
     return next((user for python in pythons if (user := User(NOBODY, python, becomes)).can_build()), User(NOBODY))

@@ -1,4 +1,4 @@
-"""Secrets are found in texts, whatever common encoder wrote them."""
+"""Secrets are found in texts, in the forms that common encoders write."""
 
 import base64
 import html
@@ -36,7 +36,7 @@ IN_BASE64 = [base64.b64encode, base64.urlsafe_b64encode]
 
 
 def shown(text: str, *secrets: str) -> list[str]:
-    """What is left of the text."""
+    """The rest of the text, in pieces."""
     return Redaction(secrets).apply(text).split(SHOWN)
 
 
@@ -67,7 +67,7 @@ def test_base64_hides_no_secret_wherever_it_begins(
     encode: Callable[[bytes], bytes], before: bytes, secret: str, after: bytes
 ) -> None:
     text = encode(before + secret.encode() + after).decode()
-    inner = secret.strip().encode()[1:-1]  # the bytes at its ends share characters with what is beside them
+    inner = secret.strip().encode()[1:-1]  # the bytes at its ends share characters with their neighbours
     assert SHOWN in Redaction((secret,)).apply(text)
     assert [piece for piece in shown(text, secret) if any(inner in said for said in decoded(piece))] == []
 

@@ -80,7 +80,7 @@ def visible(text: str) -> str:
 
 
 def without_login(text: str) -> str:
-    """The text without what stands behind the scheme of a URL that has more than a user before its `@`."""
+    """Return the text with `…` for the rest of each URL that has more than a user before its `@`."""
     return URL.sub(lambda found: found[0] if USER_ONLY.fullmatch(found[2]) else f"{found[1]}…", text)
 
 

@@ -144,7 +144,7 @@ def _percent_encoded(raw: bytes) -> Iterator[str]:
 
 
 def _in_base64(raw: bytes) -> Iterator[str]:
-    """Wherever it begins in what is encoded; the characters that it shares with its neighbours are left out."""
+    """Wherever it begins in an encoded text, without the characters that it shares with its neighbours."""
     for before in range(3):
         encoded = b64encode(bytes(before) + raw).decode()
         inner = encoded[LEADING[before] : len(encoded) - TRAILING[(before + len(raw)) % 3]]

@@ -147,12 +147,12 @@ def _kind(error: BaseException) -> str:
 
 
 def type_of(error: BaseException, hidden: Redaction) -> str:
-    """The name of its type, which code may make of any text, without what is hidden."""
+    """Return the name of its type, which code may make of any text, without the secrets."""
     return storable(hidden.apply(type(error).__qualname__))
 
 
 def message_of(error: BaseException, hidden: Redaction) -> str:
-    """Its text without what is hidden, made safe to store; an exception without a text has the name of its type."""
+    """Return its text without the secrets, safe to store; without a text, the name of its type."""
     try:
         text = str(error) or type(error).__qualname__
     except Exception as broken:

@@ -149,12 +149,12 @@ class Connection:
             try:
                 return self._connect_once(ends)
             except psycopg.OperationalError as error:
-                told = sentence(without_password(str(error), self.conninfo))
-                refuse_hopeless(told)
+                said = sentence(without_password(str(error), self.conninfo))
+                refuse_hopeless(said)
                 if ends is not None and monotonic() + pause > ends:
                     # Without the cause, whose text is here, and may have more of the URL.
                     raise Unavailable(
-                        f"PostgreSQL cannot be reached: {told} Check the URL and that the server runs."
+                        f"PostgreSQL cannot be reached: {said} Check the URL and that the server runs."
                     ) from None
                 sleep(pause * (0.5 + random.random()))
                 pause = min(pause * 2, LONGEST_PAUSE)
@@ -332,7 +332,7 @@ def passing(message: str) -> Unavailable:
     return error
 
 
-def refuse_hopeless(told: str) -> None:
+def refuse_hopeless(said: str) -> None:
     """Mistakes that waiting does not cure."""
     hopeless = (
         "does not exist",
@@ -341,14 +341,14 @@ def refuse_hopeless(told: str) -> None:
         "invalid connection option",
         "could not translate host name",
     )
-    if any(words in told for words in hopeless):
+    if any(words in said for words in hopeless):
         raise Unavailable(
-            f"PostgreSQL refuses the connection: {told} Correct the URL, or create what it names."
+            f"PostgreSQL refuses the connection: {said} Correct the URL, or create what it names."
         ) from None
 
 
 def without_password(text: str, conninfo: str) -> str:
-    """What libpq says, without a password of the connection string, in whatever form it quotes it."""
+    """Return libpq's text without the passwords of the connection string, in any form."""
     given = psycopg.conninfo.conninfo_to_dict(conninfo)
     return Redaction(tuple(str(value) for name, value in given.items() if "password" in name and value)).apply(text)
 

@@ -63,7 +63,7 @@ class _Request(Struct, frozen=True, kw_only=True):
     memory: int
     processes: int
     file_size: int
-    secrets: Sequence[bytes]  # what is blotted out of the log
+    secrets: Sequence[bytes]  # the keeper writes `***` to the log in place of these
 
 
 class Keeper:
