@@ -32,6 +32,7 @@ from holdfast.errors import Conflict, Invalid, NotFound, Unavailable, backticked
 from holdfast.jobs import holds, routines, schedules, throttlers
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import retry as retries_
+from holdfast.jobs.arguments import choice, refuses_wrong_arguments
 from holdfast.jobs.breaker import Breaker
 from holdfast.jobs.holds import Hold
 from holdfast.jobs.job import LONGEST_MESSAGE, Answer, Attempt, Job, JobError, LogLine, Move, State
@@ -83,7 +84,6 @@ logger = logging.getLogger("holdfast.worker")
 ORDERS = ("priority", "schedule")
 SECRETS_KNOWN = 5.0  # seconds for which what other programs call secret is believed
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.002, 0.1  # seconds between two looks at a job that is waited for
-TIMING = ("cron", "zone", "every", "at", "start", "end", "misfire")
 ENGINE_TABLE = re.compile(r"[a-z]+(_[a-z]+)*__")  # of this or any other instance
 
 
@@ -124,6 +124,7 @@ class OpenTransaction:
 class App:
     """One instance: its queues, its job types, its database."""
 
+    @refuses_wrong_arguments
     def __init__(
         self,
         db_config: str | Mapping[str, Any] | None = None,
@@ -182,6 +183,7 @@ class App:
 
     # Declaring
 
+    @refuses_wrong_arguments
     def queue(
         self,
         name: str,
@@ -227,6 +229,7 @@ class App:
         self._throttlers[queue] = Asking(queue, known.name, given)
         return throttlers.encode(known)
 
+    @refuses_wrong_arguments
     def schedule(
         self,
         name: str,
@@ -297,6 +300,7 @@ class App:
             payload_limit=self.payload_limit,
         )
 
+    @refuses_wrong_arguments
     def routine(
         self,
         function: Callable[..., Any] | None = None,
@@ -341,6 +345,7 @@ class App:
             self._arounds.append(function)
         return function
 
+    @refuses_wrong_arguments
     def workflow(
         self,
         name: str,
@@ -647,6 +652,7 @@ class App:
         """The job as it is now; `NotFound` if there is none."""
         return self.store.get(_job_id(job_id))
 
+    @refuses_wrong_arguments
     def find(
         self,
         *,
@@ -873,7 +879,7 @@ class App:
 
         `given` are the times and options of `schedule`.
         """
-        timing = {word: given.pop(word) for word in TIMING if word in given}
+        timing = {word: given.pop(word) for word in schedules.TIMING if word in given}
         made = self._make_schedule(name, job_type, timing, payload, const, given)
         sample = schedules.made(made, 1, EPOCH)
         self._named(queue, job_type, sample.payload, sample.options)
@@ -964,7 +970,7 @@ class App:
         known = set(WorkerSettings.__struct_fields__) - set(_FROM_APP)
         for name in given:
             if name not in known:
-                raise Invalid(f"worker: unknown setting {quoted(name)}; known are {', '.join(sorted(known))}.")
+                raise Invalid(f"worker: unknown setting {quoted(name)}{choice(name, sorted(known))}")
         values: dict[str, Any] = {
             name: _several(value) if name in ("queues", "labels", "duties") else value
             for name, value in given.items()

@@ -14,6 +14,7 @@ from holdfast.declare import JobType, Queue, number
 from holdfast.errors import Conflict, Invalid, backticked, quoted
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import retry as retries_
+from holdfast.jobs.arguments import refuses_wrong_arguments
 from holdfast.jobs.holds import Level
 from holdfast.jobs.job import Job
 from holdfast.jobs.names import check_actor
@@ -68,6 +69,7 @@ class Workflow:
         names = {name: getattr(self._definition, name) for name in Definition.__struct_fields__}
         return Definition(**{**names, "steps": tuple(self._steps.values())})
 
+    @refuses_wrong_arguments
     def step(
         self,
         function: Callable[..., Any] | None = None,
@@ -163,6 +165,7 @@ class Workflow:
         )(called_with_task(function, made, self._steps))
         self._functions[declared.name] = function
 
+    @refuses_wrong_arguments
     def submit(
         self,
         trigger: str,
@@ -210,6 +213,7 @@ class Workflow:
         return Run(self.app, self.app.store.run_of(self.name, trigger))
 
 
+@refuses_wrong_arguments
 def submission(
     definition: Definition,
     trigger: str,

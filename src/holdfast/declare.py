@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct, UnsetType, structs
 from holdfast.errors import Invalid, quoted
 from holdfast.jobs import retry as retries_
 from holdfast.jobs import throttle, windows
+from holdfast.jobs.arguments import choice, refuses_wrong_arguments
 from holdfast.jobs.job import Job
 from holdfast.jobs.names import check_job_key, check_job_type
 from holdfast.jobs.numbers import LARGEST, is_finite, is_whole, seconds_of
@@ -74,6 +75,7 @@ class Queue:
         prefer_for: float = PREFER_FOR,
     ) -> Callable[[Callable[..., Any]], "JobType"]: ...
 
+    @refuses_wrong_arguments
     def job(
         self,
         function: Callable[..., Any] | None = None,
@@ -333,15 +335,16 @@ def new_job(row: TypeRow, text: str, options: Mapping[str, Any]) -> NewJob:
     what = f"job type `{row.job_type}`"
     for name in options:
         if name not in OPTIONS:
-            raise Invalid(f"{what}: unknown option {quoted(name)}; known are {', '.join((*OPTIONS, 'connection'))}.")
+            raise Invalid(f"{what}: unknown option {quoted(name)}{choice(name, (*OPTIONS, 'connection'))}")
     get = options.get
     wanted, delay = moment_of(get("scheduled_run_time"), "scheduled_run_time"), get("delay")
     if delay is not None:
         if wanted is not None:
             raise Invalid(f"{what}: give delay or scheduled_run_time, not both.")
-        delay = number(seconds_of(delay), f"{what}: delay")
-        if not 0 <= delay <= retries_.LONGEST:
-            raise Invalid(f"{what}: delay={quoted(delay)}; give seconds from 0 to ten years.")
+        seconds = seconds_of(delay)
+        if not is_finite(seconds) or not 0 <= seconds <= retries_.LONGEST:
+            raise Invalid(f"{what}: delay={quoted(delay)}; give seconds from 0 to ten years, or a timedelta.")
+        delay = float(seconds)
     on_duplicate = get("on_duplicate", "return")
     if on_duplicate not in ON_DUPLICATE:
         raise Invalid(f"{what}: on_duplicate={quoted(on_duplicate)}; it may be {', '.join(map(repr, ON_DUPLICATE))}.")

@@ -46,7 +46,7 @@ def after(seconds: float) -> datetime:
         ({"every": 60, "start": after(1), "end": after(2), "name": "no/slash"}, "its name has letters"),
         ({"cron": "0 3 * * *", "zone": "UTC", "start": NOON, "end": after(60)}, "it has no time at all"),
         ({"every": 60, "misfire": "twice"}, "misfire='twice'; it may be 'skip', 'once', 'all'"),
-        ({"every": 60, "options": {"delay": 5}}, "unknown option 'delay'; known are job_key, priority"),
+        ({"every": 60, "options": {"delay": 5}}, "unknown option 'delay'; known are cron, zone"),
         ({"every": 60, "options": {"on_duplicate": "raise"}}, "it may be 'return' or 'replace'"),
         ({"every": 60, "payload": {"to": "{who}"}}, "names a variable `who` that there is not"),
         ({"every": 60, "options": {"job_key": "{who}"}}, "names a variable `who` that there is not"),

@@ -2,12 +2,15 @@
 
 import asyncio
 import os
+import sqlite3
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import ANY
 
+import apsw
+import psycopg
 import pytest
 
 from holdfast import App, Conflict, HoldfastError, Invalid, NoDelay, current_job
@@ -288,3 +291,32 @@ def test_pytest_has_the_fixture_where_holdfast_is_installed(pytester: pytest.Pyt
     pytester.runpytest_subprocess("--fixtures", *others).stdout.fnmatch_lines(
         ["rehearse*", "*empty database and a movable clock*"]
     )
+
+
+@pytest.mark.claim("Q6")
+def test_in_memory_a_lent_connection_is_refused_with_what_to_do(
+    rehearse: Callable[..., Rehearsal], postgres_url: str
+) -> None:
+    app = shop()
+    rehearse(app)
+    lent = (psycopg.connect(postgres_url), apsw.Connection(":memory:"), sqlite3.connect(":memory:"))
+    for connection in lent:
+        with pytest.raises(Invalid, match=r"lives in memory, .*: rehearse\(app, url\)\.$"):
+            app.job_types["send"].using(connection=connection).enqueue(to="ada")
+        connection.close()
+
+    with app.transaction():
+        app.job_types["send"].enqueue(to="bob")
+    assert [job.payload["to"] for job in app.find()] == ["bob"]
+
+
+@pytest.mark.claim("Q6")
+def test_a_lent_connection_is_rehearsed_on_its_database(rehearse: Callable[..., Rehearsal], postgres_url: str) -> None:
+    app = shop()
+    jobs = rehearse(app, postgres_url)
+    for to, end in (("ada", "commit"), ("bob", "rollback")):
+        with psycopg.connect(postgres_url) as connection:
+            app.job_types["send"].using(connection=connection).enqueue(to=to)
+            getattr(connection, end)()
+    jobs.assert_enqueued("send", {"to": "ada"}, count=1)
+    jobs.assert_not_enqueued("send", {"to": "bob"})

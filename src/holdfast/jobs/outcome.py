@@ -66,7 +66,7 @@ class Wait:
     def __init__(self, timeout: float | timedelta | UnsetType | None = UNSET) -> None:
         seconds = seconds_of(timeout)
         if seconds is not UNSET and seconds is not None and not (is_finite(seconds) and seconds > 0):
-            raise Invalid(f"WAIT(timeout={quoted(timeout)}): give seconds above 0, or None for no limit.")
+            raise Invalid(f"WAIT(timeout={quoted(timeout)}): give seconds above 0, a timedelta, or None for no limit.")
         self.timeout: float | UnsetType | None = seconds
 
     def __call__(self, *, timeout: float | timedelta | None) -> "Wait":
@@ -86,7 +86,7 @@ class GiveUp:
 def _seconds(delay: float | timedelta, what: str) -> float:
     seconds = seconds_of(delay)
     if not is_finite(seconds) or seconds < 0:
-        raise Invalid(f"{what}: the delay must be a finite number of seconds, 0 or more.")
+        raise Invalid(f"{what}: give seconds, 0 or more, or a timedelta.")
     return float(seconds)
 
 

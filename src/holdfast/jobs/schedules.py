@@ -20,10 +20,12 @@ from holdfast.errors import Invalid, quoted
 from holdfast.jobs import cron as crons
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import template, zones
+from holdfast.jobs.arguments import choice
 from holdfast.jobs.names import JOB_TYPE, LONGEST_TYPE
 from holdfast.jobs.numbers import is_finite
 
 MISFIRES = ("skip", "once", "all")
+TIMING = ("cron", "zone", "every", "at", "start", "end", "misfire")
 OPTIONS = ("job_key", "priority", "timeout", "retries", "throttle_factor", "time_windows", "on_duplicate")
 ON_DUPLICATE = ("return", "replace")
 SHORTEST, LONGEST = 0.1, 10 * 366 * 86400.0  # seconds between two times
@@ -157,7 +159,7 @@ def _kind_problems(cron: Any, every: Any, at: Any, zone: Any) -> Iterator[str]:
     elif zone is not None:
         yield f"zone={quoted(zone)} is for cron; periods and points in time need none. Leave it out"
     if every is not None and (not is_finite(every) or not SHORTEST <= every <= LONGEST):
-        yield f"every={quoted(every)}; give seconds, from {SHORTEST:g} to ten years"
+        yield f"every={quoted(every)}; give seconds, from {SHORTEST:g} to ten years, or a timedelta"
     if at is not None:
         yield from _point_problems(at)
 
@@ -205,7 +207,7 @@ def _policy_problems(misfire: Any, options: Mapping[str, Any]) -> Iterator[str]:
         yield f"misfire={quoted(misfire)}; it may be {', '.join(map(repr, MISFIRES))}"
     for name in options:
         if name not in OPTIONS:
-            yield f"unknown option {quoted(name)}; known are {', '.join(OPTIONS)}"
+            yield f"unknown option {quoted(name)}{choice(name, (*TIMING, *OPTIONS)).removesuffix('.')}"
     duplicate = options.get("on_duplicate", "return")
     if duplicate not in ON_DUPLICATE:
         yield f"on_duplicate={quoted(duplicate)}; no caller gets an error of a schedule, so it may be {' or '.join(map(repr, ON_DUPLICATE))}"

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.errors import Invalid, backticked, quoted
+from holdfast.jobs.arguments import refuses_wrong_arguments
 from holdfast.jobs.numbers import is_finite
 
 OTHERS = ""  # the pool of all values that no share names
@@ -77,6 +78,7 @@ class Function(Struct, frozen=True, tag_field="kind", tag="function"):
 Throttler = Share | PerKey | Rate | Function
 
 
+@refuses_wrong_arguments
 def share(key: str, shares: Mapping[str, float], others: float | None = 0) -> Share:
     """Split a queue's slots by a value in the payload: `share("region", {"eu": 40, "us": 30, "ap": 30})`.
 
@@ -86,6 +88,7 @@ def share(key: str, shares: Mapping[str, float], others: float | None = 0) -> Sh
     return Share(key, dict(shares) if isinstance(shares, Mapping) else shares, others)
 
 
+@refuses_wrong_arguments
 def per_key(key: str, limit: float, limits: Mapping[str, float] | None = None) -> PerKey:
     """At most `limit` slots for each value of a key of the payload: `per_key("customer", 5, {"acme": 20})`.
 
@@ -94,6 +97,7 @@ def per_key(key: str, limit: float, limits: Mapping[str, float] | None = None) -
     return PerKey(key, limit, dict(limits) if isinstance(limits, Mapping) else limits or {})
 
 
+@refuses_wrong_arguments
 def rate(count: float, per: float, burst: float | None = None) -> Rate:
     """At most `count` starts in `per` seconds on average: a token bucket that all workers share.
 

@@ -12,6 +12,7 @@ from holdfast.clock import MovableClock
 from holdfast.declare import JobType
 from holdfast.errors import Invalid, quoted
 from holdfast.jobs import payload as payloads
+from holdfast.jobs.arguments import choice
 from holdfast.jobs.job import Job
 
 IN_MEMORY = "sqlite://:memory:"
@@ -118,7 +119,7 @@ class Wanted:
     ) -> None:
         for name in options:
             if name not in OPTIONS:
-                raise Invalid(f"unknown option {quoted(name)}; known are {', '.join(OPTIONS)}.")
+                raise Invalid(f"unknown option {quoted(name)}{choice(name, OPTIONS)}")
         self.job_type = job_type.name if isinstance(job_type, JobType) else job_type
         self.payload = {name: _as_stored(value) for name, value in (payload or {}).items()}
         self.options = options

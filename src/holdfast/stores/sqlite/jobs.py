@@ -606,9 +606,15 @@ class SqliteStore(SqlStore):
 
     def add_within(self, jobs: Sequence[NewJob], connection: Any) -> Sequence[Job]:
         """In the caller's transaction: on this store's own connection, or on an apsw connection to the same file."""
+        kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
+        if self.connection.in_memory and connection is not self.connection.database:
+            raise Invalid(
+                f"connection= is a {kind}, but this instance lives in memory, where no other connection reaches it. In a test, "
+                "rehearse the app on the database of that connection: rehearse(app, url)."
+            )
         if not isinstance(connection, apsw.Connection):
             raise Invalid(
-                f"connection= is a {type(connection).__module__}.{type(connection).__qualname__}, but this instance lives in an "
+                f"connection= is a {kind}, but this instance lives in an "
                 "SQLite file. Use `with app.transaction() as connection:` or an apsw connection to the same file. The standard "
                 "library's sqlite3, also behind SQLAlchemy or Django, is refused: two SQLite libraries in one process drop each "
                 "other's locks on a file and can delete each other's write-ahead log."
@@ -628,7 +634,7 @@ class SqliteStore(SqlStore):
 
     def _borrowed(self, connection: apsw.Connection) -> "SqliteStore":
         where = connection.filename or ":memory:"
-        if self.connection.in_memory or where != self.connection.database.filename:
+        if where != self.connection.database.filename:
             raise Invalid(
                 f"connection= is open on {where}, but this instance lives in {self.path}. Connect to that file."
             )
