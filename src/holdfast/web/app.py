@@ -4,7 +4,7 @@
     asgi = create(app)
 
 - Every noun has a file with a `router`; `API`, `OUTSIDE` and `PAGES` list them. That is all there is to register.
-- Everything passes `gate.Gate` and then the check in `auth.allow`.
+- Everything passes `gate.Gate`, then the check in `auth.allow`, then the one in `addresses`.
 """
 
 from collections.abc import Sequence
@@ -34,6 +34,7 @@ from holdfast.web import (
     workers,
     workflows,
 )
+from holdfast.web.addresses import refuse_other_spellings
 from holdfast.web.bodies import StrictRequest, refuse_unknown
 from holdfast.web.callers import Caller, caller_of
 from holdfast.web.gate import SITE, Gate
@@ -65,7 +66,7 @@ def _routes(most_bytes: int) -> Litestar:
     """They are the same for every app; the site comes with the request."""
     return Litestar(
         [Router("/api/v1", route_handlers=API, before_request=refuse_unknown), *OUTSIDE, *PAGES],
-        guards=[auth.allow],
+        guards=[auth.allow, refuse_other_spellings],
         request_class=StrictRequest,
         dependencies={
             "site": Provide(_site, sync_to_thread=False),
