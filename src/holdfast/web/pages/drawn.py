@@ -1,6 +1,7 @@
 """Templates: where they come from, and the words and shapes that they are written with.
 
-Everything that is put into a template is escaped. What is HTML already is made by `markupsafe` from escaped parts only.
+- Everything that is put into a template is escaped. What is HTML already is made by `markupsafe` from escaped parts only.
+- No text and no number makes a filter fail: jobs and builds may say what they like.
 """
 
 import json
@@ -57,7 +58,8 @@ TONES: Mapping[str, str] = {
 
 
 def render(template: str, **values: Any) -> str:
-    return ENVIRONMENT.get_template(template).render(**values)
+    """A page; what is no character in a text becomes a question mark."""
+    return ENVIRONMENT.get_template(template).render(**values).encode("utf-8", "replace").decode("utf-8")
 
 
 def tone(state: Any) -> str:
@@ -96,18 +98,20 @@ def clock_time(value: datetime) -> str:
 
 def count(value: float) -> str:
     """With thin spaces between the thousands."""
-    return (
-        f"{value:,.0f}".replace(",", "\u202f") if float(value).is_integer() else f"{value:,.4g}".replace(",", "\u202f")
-    )
+    shown = f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if value.is_integer() else f"{value:,.4g}"
+    return shown.replace(",", "\u202f")
 
 
 def rate(value: float) -> str:
-    return f"{value:.1f}" if 0 < value < 100 else count(round(value))
+    return f"{value:.1f}" if 0 < value < 100 else f"{value:,.0f}".replace(",", "\u202f")
 
 
 def pretty(value: Any) -> str:
     """JSON that people can read."""
-    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    except (RecursionError, ValueError):
+        return "This value has too many levels, or a number of too many digits, to be shown."
 
 
 def worded(text: str) -> Markup:
@@ -122,13 +126,13 @@ def worded(text: str) -> Markup:
 
 def address(*parts: Any) -> str:
     """A path with its parts quoted."""
-    return "/" + "/".join(quote(str(part), safe="") for part in parts)
+    return "/" + "/".join(quote(str(part), safe="", errors="replace") for part in parts)
 
 
 def query(values: Mapping[str, Any]) -> str:
     """The part of an address behind the question mark; what is empty is left out."""
     kept = {name: value for name, value in values.items() if value not in (None, "")}
-    return f"?{urlencode(kept)}" if kept else ""
+    return f"?{urlencode(kept, errors='replace')}" if kept else ""
 
 
 def curve(values: list[float], width: float, height: float) -> dict[str, str]:
