@@ -585,6 +585,15 @@ class RunRow(Struct, frozen=True):
         return f"Run `{self.trigger}` of workflow `{self.workflow}`"
 
 
+class Restored(Struct, frozen=True):
+    """What was done to an instance after its database was restored from a backup."""
+
+    ids_after: int  # the ids of new jobs are greater
+    workers: int  # of the backup, now lost
+    jobs: int  # that they held
+    sessions: int  # browser sessions and login links that ended
+
+
 class TokenRow(Struct, frozen=True):
     """What is known of a token, a login or a session: not its secret."""
 
@@ -758,6 +767,8 @@ class Store(Protocol):
     def set_up(self) -> None: ...
 
     def migrate(self) -> Sequence[str]: ...
+
+    def begin_anew(self, ids_after: int | None, in_folder: int, actor: str) -> Restored: ...
 
     def instances(self) -> Sequence[str]: ...
 

@@ -16,10 +16,12 @@ from holdfast.jobs.placement import DutyRule
 from holdfast.stores.admitting import Admitting
 from holdfast.stores.contract import (
     Pulse,
+    Restored,
     WorkerJoin,
     WorkerRow,
 )
 from holdfast.stores.migrate import is_leaving
+from holdfast.stores.restoration import Restoration
 from holdfast.stores.statements import (
     BATCH,
     RowDict,
@@ -32,6 +34,10 @@ WORK = ("run", "sweep", "schedule")  # the duties that change jobs unasked
 
 class SqlStore(Admitting):
     """One connection to one instance; see `contract.Store` for the promises."""
+
+    def begin_anew(self, ids_after: int | None, in_folder: int, actor: str) -> Restored:
+        """Make the instance safe to start after its database was restored from a backup."""
+        return Restoration(self, self.lose, self._audit).begin_anew(ids_after, in_folder, actor)
 
     def join(self, worker: WorkerJoin) -> int:
         """A new identity, never used before. Jobs that had nobody to run them stand in line again."""

@@ -11,6 +11,10 @@ select * from {token} where kind = :kind order by id desc;
 -- name: revoke_token
 delete from {token} where name = :name and kind = 'token';
 
+-- name: revoke_sessions
+-- And what could still become one.
+delete from {token} where kind <> 'token' returning kind, name;
+
 -- name: use_login
 -- Once: whoever comes second finds nothing.
 delete from {token} where hash = :hash and kind = 'login' and expires_time > :now returning name, scope;
