@@ -3,7 +3,9 @@
 Nothing here changes anything: no file or instance is made, no version raised.
 """
 
+import os
 import platform
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -11,6 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from holdfast import file_modes
 from holdfast.builds.project import BuildSettings
 from holdfast.cli import instance, project_checks
 from holdfast.cli.version import installed
@@ -65,11 +68,21 @@ def run(settings: Settings, builds: tuple[BuildSettings, Path] | None = None) ->
     try:
         yield Check("database", True, url)
         yield Check("instance", True, name)
+        yield from _modes([*store.files(), *([] if builds is None else [str(builds[1] / builds[0].folder)])])
         yield from _of_store(store, instance.named(settings, name).lost_after)
     except Unavailable as error:
         yield Check("database answers", False, str(error))
     finally:
         store.close()
+
+
+def _modes(paths: Sequence[str]) -> Iterator[Check]:
+    """Whether other users of this machine may read what Holdfast keeps."""
+    found = {path: file_modes.too_wide(path) for path in paths if os.path.exists(path)}
+    for wanted in sorted({mode for mode in found.values() if mode is not None}):
+        wide = [path for path, mode in found.items() if mode == wanted]
+        detail = f"other users of this machine may read {', '.join(wide)}. Run: chmod {wanted:o} {shlex.join(wide)}"
+        yield Check("file modes", True, detail, warning=True)
 
 
 def _of_store(store: Store, lost_after: float) -> Iterator[Check]:

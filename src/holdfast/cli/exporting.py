@@ -20,6 +20,7 @@ from msgspec import Struct, structs
 
 from holdfast import views
 from holdfast.errors import HoldfastError, Invalid, shown_path
+from holdfast.file_modes import open_file
 from holdfast.stores.contract import ArchivePage, RunPage, Store
 
 STANDARD_OUTPUT = "-"
@@ -98,7 +99,8 @@ def opened(file: str, columns: Columns) -> Iterator[Sink]:
     pyarrow = _pyarrow() if file.endswith(PARQUET) else None
     partial = Path(f"{file}.partial")
     try:
-        stream = partial.open("wb")
+        partial.unlink(missing_ok=True)  # of an export that was killed
+        stream = os.fdopen(open_file(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
     except OSError as error:
         raise Invalid(
             f"--export: {shown_path(file)} cannot be written: {error.strerror}. Choose another file."

@@ -4,6 +4,8 @@ import contextlib
 import fcntl
 import os
 
+from holdfast.file_modes import open_file
+
 _held: set[str] = set()  # names locked by this process: POSIX locks are the process's, and asking about them drops them
 
 
@@ -12,7 +14,7 @@ class LockFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
         fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _held.add(os.path.basename(path))
 

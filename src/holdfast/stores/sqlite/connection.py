@@ -18,6 +18,7 @@ import apsw
 
 from holdfast.clock import monotonic, sleep
 from holdfast.errors import Unavailable, shown_path
+from holdfast.file_modes import make_file
 from holdfast.stores.sqlite.log import Log
 from holdfast.stores.sqlite.shared import Shared, shared_by
 
@@ -58,6 +59,7 @@ class Connection:
     def _open(self) -> apsw.Connection:
         if not self.in_memory:
             refuse_network_file_system(self.path)
+            make_file(self.path)  # SQLite gives its -wal and -shm the mode of the file
         try:
             database = apsw.Connection(self.path, statementcachesize=200)
             # SQLite's own waits grow to 100 ms, and a busy worker leaves gaps of less than one.

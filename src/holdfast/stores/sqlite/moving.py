@@ -9,6 +9,7 @@ import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
+from holdfast.file_modes import open_file
 from holdfast.stores import queryfile
 from holdfast.stores.copying import JOB, Row, Side, Table, clash, in_order
 from holdfast.stores.migrate import SEALED
@@ -40,7 +41,7 @@ class SqliteSide(Side):
         if self._lock_file is not None:
             return
         path = self._lock_path
-        found = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        found = open_file(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

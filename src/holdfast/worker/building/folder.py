@@ -18,8 +18,10 @@ import msgspec
 from holdfast.builds import result as results
 from holdfast.builds.result import BuildResult
 from holdfast.errors import Conflict
+from holdfast.file_modes import ensure_folder, make_folder, open_file
 
 GENERATED, COMPLETED, LOG = "generated", "completed", "log"
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 OWNER = ".instance"  # a file beside the folders of builds
 
 
@@ -51,7 +53,7 @@ class BuildFolder:
             os.unlink(f"{GENERATED}/{name}", dir_fd=self.descriptor)
 
     def open(self, name: str, flags: int) -> int:
-        return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=self.descriptor)
+        return open_file(name, flags | os.O_NOFOLLOW, self.descriptor)
 
     def complete(self, result: BuildResult) -> None:
         """Write `completed`; `Conflict` if a newer attempt has taken the place of this folder."""
@@ -114,16 +116,16 @@ def read_completed(path: Path) -> BuildResult | None:
 
 def write_ended(path: Path, result: BuildResult, said: str) -> None:
     """The files of a build that ended without a builder. A log that is there is kept, and what is said goes at its end."""
-    path.mkdir(parents=True, exist_ok=True)
-    (path / GENERATED).mkdir(exist_ok=True)
+    ensure_folder(path)
+    ensure_folder(path / GENERATED)
     for left in path.glob("work-*"):
         remove(left)
-    with open(path / LOG, "ab") as log:
+    with open(open_file(path / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as log:
         log.write(said.encode("utf-8", "replace"))
         log.flush()
         os.fsync(log.fileno())
     partial = path / f".{COMPLETED}-{secrets.token_hex(4)}"
-    with open(partial, "wb") as file:
+    with open(open_file(partial, NEW_FILE), "wb") as file:
         file.write(results.encode(result))
         file.flush()
         os.fsync(file.fileno())
@@ -136,9 +138,10 @@ def hold(builds: Path, identity: str) -> None:
     """Make a folder of builds an instance's own; `Conflict` if it is another's, whose builds have the same numbers."""
     owner = owner_of(builds)
     if owner is None:
-        builds.mkdir(parents=True, exist_ok=True)
+        ensure_folder(builds)
         partial = builds / f"{OWNER}-{secrets.token_hex(4)}"
-        partial.write_text(f"{identity}\n", "utf-8")
+        with open(open_file(partial, NEW_FILE), "w", encoding="utf-8") as file:
+            file.write(f"{identity}\n")
         with contextlib.suppress(FileExistsError):
             os.link(partial, builds / OWNER)  # the first one has it
         partial.unlink()
@@ -176,11 +179,11 @@ def remove(path: Path) -> None:
 
 def _made_anew(path: Path) -> int:
     """Put a new folder in the place of the old one; its descriptor."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    ensure_folder(path.parent)
     token = secrets.token_hex(4)
     fresh, old = path.parent / f".{path.name}-new-{token}", path.parent / f".{path.name}-old-{token}"
-    fresh.mkdir(mode=0o755)
-    (fresh / GENERATED).mkdir(mode=0o755)
+    make_folder(fresh)
+    make_folder(fresh / GENERATED)
     descriptor = os.open(fresh, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     with contextlib.suppress(FileNotFoundError):
         path.rename(old)
