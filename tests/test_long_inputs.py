@@ -161,7 +161,7 @@ def test_options_repeat_little(shop: App) -> None:
 def test_urls_repeat_little() -> None:
     files, servers = (LONG, f"sqlite:///{LONG}", f"sqlite:////{LONG}/a"), (f"{LONG}/a", f"a/{LONG} ", f"a?{LONG}=1")
     urls = (*files, f"{LONG}://a", *(f"postgresql://{server}" for server in servers))
-    assert_short({url[:20] + url[-9:]: refusal(App(url).find) for url in urls}, len(urls))
+    assert_short({url[:20] + url[-9:]: refusal(lambda url=url: App(url).find()) for url in urls}, len(urls))
 
 
 FILES = {
