@@ -47,8 +47,9 @@ from holdfast.jobs.retry import Exponential
 from holdfast.stores.contract import BuildFilter, EndedBuild, NewBuild, NewDelivery, Received, Store
 from holdfast.worker import builder
 from holdfast.worker.building import source
-from holdfast.worker.building.folder import hold, owner_of, remove, remove_leftovers
+from holdfast.worker.building.folder import hold, owner_of, remove_leftovers
 from holdfast.worker.building.performance import Place
+from holdfast.worker.building.removal import remove
 from holdfast.worker.building.sandbox import Proven
 from holdfast.worker.forge import Unheard, send
 from holdfast.worker.handler import current_job

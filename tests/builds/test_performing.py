@@ -20,7 +20,7 @@ from holdfast.jobs.outcome import Failed
 from holdfast.worker import builder
 from holdfast.worker.builder import BuildError, conclude, end_without_builder, read_completed
 from holdfast.worker.building import source
-from holdfast.worker.building.folder import BuildFolder, _open_up, remove_leftovers
+from holdfast.worker.building.folder import BuildFolder, remove_leftovers
 from holdfast.worker.building.keeper import Blotter
 from holdfast.worker.building.source import credentials
 from tests.builds.making import Repository, alive, build, log_of, one_step, order_of, unique, wait_until
@@ -364,16 +364,6 @@ def test_what_in_an_address_is_secret_is_blotted_out(address: str, secret: str) 
     assert secret in credentials(address)
     assert "ann" not in credentials(address)
     assert credentials("ssh://git-user@host/x") == credentials("git@host:x") == []
-
-
-def test_to_remove_what_a_build_left_opens_nothing_that_its_links_lead_to(tmp_path: Path) -> None:
-    (key := tmp_path / "key").write_text("secret")
-    key.chmod(0o400)
-    (left := tmp_path / "left").mkdir()
-    (left / "link").symlink_to(key)
-    _open_up(os.unlink, str(left / "link"), None)
-    assert key.stat().st_mode & 0o777 == 0o400
-    assert not os.path.lexists(left / "link")
 
 
 def test_a_build_that_is_not_trusted_has_no_secrets(repository: Repository, folder: Path) -> None:

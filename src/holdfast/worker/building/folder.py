@@ -8,7 +8,6 @@
 import contextlib
 import os
 import secrets
-import shutil
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ from holdfast.builds import result as results
 from holdfast.builds.result import BuildResult
 from holdfast.errors import Conflict
 from holdfast.file_modes import ensure_folder, make_folder, open_file
+from holdfast.worker.building.removal import remove
 
 GENERATED, COMPLETED, LOG = "generated", "completed", "log"
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -169,14 +169,6 @@ def remove_leftovers(builds: Path, before: datetime) -> None:
                 remove(left)
 
 
-def remove(path: Path) -> None:
-    """Remove a tree, whatever rights a build left on its folders; nothing happens if it is not there."""
-    if not path.is_symlink() and path.is_dir():
-        shutil.rmtree(path, onerror=_open_up)
-    if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
-        path.unlink()
-
-
 def _made_anew(path: Path) -> int:
     """Put a new folder in the place of the old one; its descriptor."""
     ensure_folder(path.parent)
@@ -190,19 +182,6 @@ def _made_anew(path: Path) -> int:
     fresh.rename(path)
     remove(old)
     return descriptor
-
-
-def _open_up(function: object, name: str, error: object) -> None:
-    """A folder without rights for its owner hides what is in it: give them, and go on."""
-    with contextlib.suppress(OSError):
-        os.chmod(os.path.dirname(name), 0o700)
-        if not os.path.islink(name):  # what a link leads to is nobody's to open
-            os.chmod(name, 0o700)
-    with contextlib.suppress(OSError):
-        if os.path.isdir(name) and not os.path.islink(name):
-            shutil.rmtree(name, ignore_errors=True)
-        else:
-            os.unlink(name)
 
 
 def _sync_path(path: Path) -> None:
