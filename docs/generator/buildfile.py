@@ -33,6 +33,7 @@ LIMITS = {
     "memory": "of each process, and of all together",
     "processes": "with their threads, at once",
     "file_size": "of any one file",
+    "disk": "of working copy, clone, home and temporary files together",
     "log": "of everything that is printed",
     "outputs": "of a build",
     "output_size": "of all outputs together",

@@ -64,6 +64,7 @@ BUILDS = {
     "All processes that build, serve or sweep share it; it is of one instance, and another is refused.",
     "cache": "How many of the completed builds are answered from memory: those used last.",
     "builders": "How many builds run at once, over all processes.",
+    "disk_reserve": "Bytes that stay free on the disk of `folder`. Below it no build starts, and below half of it builds that run end in `error`.",
     "keep": "Seconds after which a completed build that nobody has looked into is removed. Without it: never.",
     "url": "Where people find this server, for links on the forge.",
 }
@@ -104,6 +105,7 @@ LIMITS = {
     "memory": "Bytes, of each process and of all together.",
     "processes": "Processes and threads at once.",
     "file_size": "Bytes of any one file.",
+    "disk": "Bytes of working copy, clone, home and temporary files together. A file counts as 4 KiB at least.",
     "log": "Bytes of the log.",
     "outputs": "How many files are kept.",
     "output_size": "Bytes of all that are kept together.",

@@ -42,11 +42,13 @@ from holdfast.config import FILE_NAME
 from holdfast.database_url import passwords
 from holdfast.errors import NotFound, backticked
 from holdfast.jobs.names import check_actor
-from holdfast.jobs.outcome import Retry
+from holdfast.jobs.outcome import Retry, Snooze
 from holdfast.jobs.retry import Exponential
 from holdfast.stores.contract import BuildFilter, EndedBuild, NewBuild, NewDelivery, Received, Store
 from holdfast.worker import builder
 from holdfast.worker.building import source
+from holdfast.worker.building.control_group import find_parent
+from holdfast.worker.building.disk import free_bytes
 from holdfast.worker.building.folder import hold, owner_of, remove_leftovers
 from holdfast.worker.building.performance import Place
 from holdfast.worker.building.removal import remove
@@ -61,6 +63,9 @@ PURGE_EVERY = 60.0  # seconds
 LEFTOVER = 3600.0  # seconds after which what a killed builder left beside its folder is removed
 TOGETHER = 1000  # folders asked about at once
 LIBPQ_PASSWORD = "PGPASSWORD"  # a variable that libpq reads
+# Seconds until a build looks at a full disk again: longer each time, up to a longest one.
+DISK_PATIENCE, LONGEST_DISK_PATIENCE = 15.0, 300.0
+LEAST_OF_RESERVE = 0.5  # share of the reserve at which running builds are ended
 LATEST = 20  # builds of a branch among which the last one that says something is looked for
 
 
@@ -87,6 +92,8 @@ class Projects:
         self._environment = environment
         self._lock = threading.Lock()
         self._next_purge = -1.0
+        self._next_disk_warning = -1.0
+        self._group_parent = find_parent() if declares else None
         if declares:
             self._declare()
             app.chores.append(self.sweep)
@@ -305,12 +312,23 @@ class Projects:
         """The handler: what `perform` found out goes into the store before the job ends."""
         job = current_job()
         found = await asyncio.to_thread(self._to_build, build, job.id)
+        shortage = await asyncio.to_thread(disk_shortage, self.folder, self.settings.disk_reserve)
+        if shortage is not None:
+            job.progress(0.0, shortage)
+            self._warn_of_disk(shortage)
+            raise Snooze(min(DISK_PATIENCE * job.attempt, LONGEST_DISK_PATIENCE), shortage)
         await asyncio.to_thread(self._ask_for_default_branch, found)
         path, steps = self.path(job.id), Steps(self.app.store, job.id, job.attempt)
         secrets = await asyncio.to_thread(self.known_secrets)
         builder.hide(secrets)
         order = await asyncio.to_thread(self._order, found)
-        place = Place(begun=steps.begin, proven=self._proven, secrets=secrets)
+        place = Place(
+            begun=steps.begin,
+            proven=self._proven,
+            secrets=secrets,
+            disk_reserve=int(self.settings.disk_reserve * LEAST_OF_RESERVE),
+            group_parent=self._group_parent,
+        )
         try:
             result = await builder.perform(order, path, steps.tell, place)
         except asyncio.CancelledError:
@@ -336,6 +354,16 @@ class Projects:
                 f"{found.words} is built by job {found.job_id}, not by this one. Use `holdfast builds retry {build}`."
             )
         return found
+
+    def _warn_of_disk(self, shortage: str) -> None:
+        now = self.app.clock.monotonic()
+        if now >= self._next_disk_warning:
+            self._next_disk_warning = now + DISK_PATIENCE
+            logger.warning("No build starts: %s", shortage)
+
+    def log_limits(self) -> None:
+        """Log, once at the start of a worker, what keeps the memory of builds within its limit."""
+        logger.info("Limits of builds: %s.", limit_words(self._group_parent))
 
     def _order(self, build: Build) -> BuildOrder:
         project = self.project(build.project)
@@ -477,6 +505,24 @@ def _counted(project: Project, delivery: Delivery) -> NewDelivery:
         labels=delivery.labels,
         default_branch=delivery.default_branch,
     )
+
+
+def disk_shortage(folder: Path, reserve: int) -> str | None:
+    """Return why no build starts in this folder; None if its disk has room."""
+    free = free_bytes(str(folder.absolute()))
+    if free >= reserve:
+        return None
+    return (
+        f"only {free:,} bytes are free on the disk of {folder}, and `disk_reserve` in [builds] keeps {reserve:,}. "
+        "Free some, or lower it. Waiting builds look again within five minutes."
+    )
+
+
+def limit_words(group_parent: str | None) -> str:
+    """What keeps the memory and the processes of a build within their limits."""
+    if group_parent is not None:
+        return f"the kernel keeps memory and processes, in control groups below {group_parent}"
+    return "memory and processes are measured, because the worker may make no control groups (cgroup v2)"
 
 
 def secret_in(secret: Secret, root: Path, environment: Mapping[str, str]) -> str | None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -92,3 +93,12 @@ def wait_until(true: Callable[[], object], what: str) -> None:
     while not true():
         assert monotonic() < until, f"it never came: {what}"
         sleep(0.01)
+
+
+# A build in a sandbox does not see the interpreter of the tests unless it may read its folder.
+PYTHON = {"readable": (sys.base_prefix,), "path": (f"{sys.base_prefix}/bin",)}
+
+
+def python(program: str, *arguments: str) -> str:
+    """A line that runs a program of the commit."""
+    return " ".join([f"{sys.base_prefix}/bin/python3", program, *arguments])

@@ -16,6 +16,7 @@ url = "sqlite:///x.db"
 [builds]
 folder = "out"
 cache = 7
+disk_reserve = 0
 builders = 3
 keep = 86400
 url = "https://ci.example.org/"
@@ -39,7 +40,7 @@ env = { MODE = "ci" }
 secrets = { KEY = { secret_env = "KEY" } }
 sandbox = "none"
 network = false
-limits = { memory = 1000, outputs = 5 }
+limits = { memory = 1000, disk = 5000, outputs = 5 }
 """
 
 
@@ -63,13 +64,13 @@ def test_everything_that_may_be_said_is_read() -> None:
     assert (demo.timeout, demo.silence_timeout, demo.supersede, demo.sandbox) == (60, 10, True, Sandbox.NONE)
     assert demo.status is not None
     assert (demo.status.url, demo.status.repository) == ("https://api.github.com", "me/demo")
-    assert (demo.limits.memory, demo.limits.outputs) == (1000, 5)
+    assert (demo.limits.memory, demo.limits.disk, demo.limits.outputs) == (1000, 5000, 5)
 
 
 def test_little_has_to_be_said() -> None:
     found = settings('[projects.demo]\nrepository = "file:///srv/demo.git"\ngithub = { secret_env = "S" }')
     demo = found.projects["demo"]
-    assert (found.folder, found.cache, found.builders) == ("builds", 200, 2)
+    assert (found.folder, found.cache, found.builders, found.disk_reserve) == ("builds", 200, 2, 1 << 30)
     assert (demo.build_file, demo.timeout, demo.silence_timeout) == ("holdfast.build.toml", 600, 300)
     assert (demo.strangers, demo.public_badge, demo.supersede) == ("label", False, False)
     assert read_settings({"url": "x"}, "holdfast.toml") is None
@@ -118,6 +119,7 @@ def test_what_the_badge_shows_may_be_said(said: str) -> None:
         ('[projects.demo]\nrepository = "https://x/y"\nstatus = { forge = "github" }', "token_env"),
         ("[builds]\nbuilders = 0", "1 or more"),
         ("[builds]\ncache = -1", "0 or more"),
+        ("[builds]\ndisk_reserve = -1", "0 or more"),
         ("builds = 3", "it is a table"),
         ("projects = 3", "a table for each"),
     ],

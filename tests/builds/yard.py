@@ -30,12 +30,21 @@ run = ["echo second"]
 class Yard:
     """One program that builds: an app, its projects, its folder."""
 
-    def __init__(self, app: App, root: Path, repository: Repository, cache: int = 10, **project: Any) -> None:
+    def __init__(
+        self,
+        app: App,
+        root: Path,
+        repository: Repository,
+        cache: int = 10,
+        keep: float | None = None,
+        disk_reserve: int = 0,
+        **project: Any,
+    ) -> None:
         self.app, self.repository, self.root = app, repository, root
         self.gate = root / "gate"
         named: dict[str, Any] = {"sandbox": Sandbox.NONE, "hooks": {"github": Secret("HOOK_SECRET")}, **project}
         demo = Project(name="demo", repository=f"file://{repository.path}", **named)
-        settings = BuildSettings(cache=cache, projects={"demo": demo}, keep=project.pop("keep", None))
+        settings = BuildSettings(cache=cache, disk_reserve=disk_reserve, projects={"demo": demo}, keep=keep)
         self.projects = Projects(app, settings, root, {"HOOK_SECRET": SECRET, "TOKEN": "t0ken"})
         self.demo = demo
 

@@ -152,5 +152,13 @@ def test_doctor_tells_of_projects_also_where_no_instance_is_yet(cli: Call, sqlit
     assert "Start `holdfast dev` or a worker, or run `holdfast migrate`" in answer.err
     told = "nothing in environment variable NOT_SET; there is no repository at /nowhere"
     assert f"project demo: {told}" in answer.out
-    for name in ("git", "bubblewrap", "folder of builds"):
+    for name in ("git", "bubblewrap", "limits of builds", "folder of builds"):
         assert f"✓ {name}: " in answer.out
+
+
+def test_doctor_fails_while_the_disk_is_too_full_for_builds(cli: Call, sqlite_url: str, tmp_path: Path) -> None:
+    settings = tmp_path / "holdfast.toml"
+    settings.write_text("[builds]\ndisk_reserve = 1_000_000_000_000_000_000\n")
+    answer = cli("doctor", "--config", str(settings), "--url", sqlite_url)
+    assert "✗ folder of builds: No build starts: only " in answer.out
+    assert "`disk_reserve` in [builds] keeps 1,000,000,000,000,000,000. Free some, or lower it." in answer.out

@@ -46,6 +46,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     memory: int = 4 << 30  # bytes, of each process and of all together
     processes: int = 1_000
     file_size: int = 4 << 30  # bytes of any one file
+    disk: int = 16 << 30  # bytes of working copy, clone, home and temporary files together
     log: int = 32 << 20  # bytes
     outputs: int = 100
     output_size: int = 1 << 30  # bytes of all outputs together

@@ -92,6 +92,7 @@ class BuildSettings(Struct, frozen=True, kw_only=True):
     folder: str = "builds"
     cache: int = 200
     builders: int = 2
+    disk_reserve: int = 1 << 30  # bytes that stay free on the disk of the folder
     keep: float | None = None  # seconds that a completed build stays when nobody looks into it; None: for ever
     url: str | None = None  # where people find this server, for links on the forge
     projects: Mapping[str, Project] = field(default_factory=dict)
@@ -225,7 +226,7 @@ def _count(value: Any, where: str) -> int:
     return value
 
 
-def _cache(value: Any, where: str) -> int:
+def _amount(value: Any, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise Invalid(f"{where} is {quoted(value)}; give a whole number, 0 or more.")
     return value
@@ -327,8 +328,9 @@ STATUS: Mapping[str, Check] = {
 }
 BUILDS: Mapping[str, Check] = {
     "folder": _text,
-    "cache": _cache,
+    "cache": _amount,
     "builders": _count,
+    "disk_reserve": _amount,
     "keep": _seconds,
     "url": _url,
 }

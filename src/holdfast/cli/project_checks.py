@@ -9,7 +9,8 @@ from pathlib import Path
 from holdfast.builds.order import Sandbox
 from holdfast.builds.project import BuildSettings, Project
 from holdfast.jobs.secrets import SHORTEST
-from holdfast.projects import secret_in
+from holdfast.projects import disk_shortage, limit_words, secret_in
+from holdfast.worker.building.control_group import find_parent
 
 Answer = tuple[str, bool, str]
 
@@ -20,7 +21,8 @@ def checks(settings: BuildSettings, root: Path) -> Iterator[Answer]:
     yield "git", git is not None, git or "not on PATH; builds clone with it"
     sandbox = shutil.which("bwrap")
     yield "bubblewrap", True, sandbox or "not on PATH; builds that ask for it, and strangers', are refused"
-    yield _folder(root / settings.folder)
+    yield "limits of builds", True, f"in a worker started here, {limit_words(find_parent())}"
+    yield _folder(root / settings.folder, settings.disk_reserve)
     for project in settings.projects.values():
         yield f"project {project.name}", *_project(project, root)
 
@@ -48,8 +50,11 @@ def _has_sandbox(project: Project) -> bool:
     return project.sandbox is not Sandbox.NONE and (installed or project.sandbox is Sandbox.BUBBLEWRAP)
 
 
-def _folder(folder: Path) -> Answer:
+def _folder(folder: Path, reserve: int) -> Answer:
     """Whether builds can be written there: in it, or where it will be made."""
+    shortage = disk_shortage(folder, reserve)
+    if shortage is not None:
+        return "folder of builds", False, f"No build starts: {shortage}"
     place = next(each for each in (folder, *folder.absolute().parents) if each.exists())
     try:
         with tempfile.TemporaryFile(dir=place):

@@ -118,4 +118,5 @@ def _ready(app: App, projects: Projects | None, wanted: WorkerSettings, name: st
     )
     if projects is not None:
         projects.hold_folder()
+        projects.log_limits()
     return worker

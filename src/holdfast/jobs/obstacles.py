@@ -61,7 +61,9 @@ def time(facts: Facts) -> Finding | None:
     if job.state is State.ERROR:
         return Finding(Reason.RETRY_DELAY, until, _failure(job), {"error": error_words(job)})
     if job.situation is Situation.LOOSE and facts.cause is AttemptEnd.SNOOZED:
-        return Finding(Reason.SNOOZED, until, {"attempt": job.attempt})
+        said = job.progress.text if job.progress is not None else ""
+        further = (f"Its handler said: {said}",) if said else ()
+        return Finding(Reason.SNOOZED, until, {"attempt": job.attempt, "said": said or None}, further=further)
     return Finding(Reason.NOT_DUE, until, {"scheduled_run_time": until})
 
 

@@ -24,12 +24,13 @@ import termios
 import time
 
 from holdfast.worker.building import process_tree
+from holdfast.worker.building.use import Overuse, Use
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # to import it would take a quarter of the time in which a keeper is there
     from typing import Any, NoReturn
 
-TICK = 0.25  # seconds between two looks at what the processes use
+TICK = 0.1  # seconds between two looks at what the processes use
 PROGRESS = 9  # the descriptor on which the commands say which line they are at
 ROWS, COLUMNS = 40, 120
 NICER = 5  # a build steps behind the worker's own heartbeat
@@ -67,6 +68,7 @@ class Keeper:
         self._log, self._echo, self._guardian = log, echo, guardian
         self._input = b""
         self._ended = False
+        self._use: Use | None = None
         self._woken = process_tree.signal_pipe()
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, self._be_told)
@@ -87,25 +89,32 @@ class Keeper:
         self._ended = self._ended or not heard
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        """One command from its start to the end of its last process; how it ended."""
+        """Run one command from its start to the end of its last process. Return how it ended."""
+        try:
+            use = self._use = self._use or Use(request)
+            use.begin(request)
+        except OSError as error:
+            return {"code": None, "why": "broken", "detail": str(error), "line": 0, "left": 0}
         command = Command(request, self._log, self._echo)
         began = time.monotonic()
         try:
-            command.start()
-            why = self._watch(command, began)
+            command.start(use)
+            why, detail = self._watch(command, use, began)
             process_tree.end_below()
             command.drain()
-            why = why or ("log" if command.full else None)
+            at_end = use.end() or ("", "")
+            if not why:
+                why, detail = ("log", "") if command.full else at_end
         except OSError as error:
             process_tree.end_below()
-            return {"code": None, "why": "broken", "detail": str(error), "line": command.line}
+            why, detail = "broken", str(error)
         finally:
             command.close()
-        return {"code": command.code, "why": why, "detail": command.detail, "line": command.line}
+        code = None if why == "broken" else command.code
+        return {"code": code, "why": why or None, "detail": detail, "line": command.line, "left": use.left}
 
-    def _watch(self, command: Command, began: float) -> str | None:
-        """Until it has ended; or why it has to."""
-        looked = began
+    def _watch(self, command: Command, use: Use, began: float) -> Overuse:
+        """Return when the command has ended, or has to end: then why, and how much it uses."""
         with selectors.DefaultSelector() as selector:
             for descriptor in (0, self._woken, *command.descriptors()):
                 selector.register(descriptor, selectors.EVENT_READ)
@@ -114,13 +123,12 @@ class Keeper:
                     self._attend(key.fd, command, selector)
                 now = time.monotonic()
                 why = command.overdue(now - began, now)
-                if not why and now - looked >= TICK:
-                    looked, why = now, command.overuse()
                 if self._ended or os.getppid() != self._guardian:
                     why, self._ended = "stopped", True
-                if why:
-                    return why
-        return None
+                found = (why, "") if why else use.overuse()
+                if found:
+                    return found
+        return "", ""
 
     def _attend(self, descriptor: int, command: Command, selector: selectors.BaseSelector) -> None:
         if descriptor == 0:
@@ -146,9 +154,8 @@ class Command:
         self._terminal = self._progress = -1
         self._said = b""
         self.code: int | None = None
-        self.detail = ""
 
-    def start(self) -> None:
+    def start(self, use: Use) -> None:
         self._terminal, outside = pty.openpty()
         self._progress, told = os.pipe()
         _plain(outside)
@@ -157,11 +164,11 @@ class Command:
         sys.stdout.flush()
         self._pid = os.fork()
         if self._pid == 0:
-            self._become(outside, told)
+            self._become(outside, told, use)
         os.close(outside)
         os.close(told)
 
-    def _become(self, terminal: int, told: int) -> NoReturn:
+    def _become(self, terminal: int, told: int, use: Use) -> NoReturn:
         """In the new process: the command."""
         try:
             process_tree.signal_at_parents_death(signal.SIGKILL)
@@ -183,6 +190,7 @@ class Command:
             os.umask(0o022)
             os.chdir(self._request["cwd"])
             _limit(self._request)
+            use.join()
             arguments = self._request["arguments"]
             os.execve(arguments[0], arguments, self._request["env"])
         except BaseException as error:
@@ -232,20 +240,6 @@ class Command:
         if timeout is not None and seconds >= timeout:
             return "timeout"
         return "silence" if silence is not None and now - self._heard >= silence else None
-
-    def overuse(self) -> str | None:
-        """Whether all its processes together are too many, or too big."""
-        processes = process_tree.descendants(os.getpid())
-        tasks = sum(process_tree.count_tasks(pid) for pid in processes)
-        if tasks > self._request["processes"]:
-            self.detail = str(tasks)
-            return "processes"
-        if _memory(processes, exact=False) > self._request["memory"]:
-            used = _memory(processes, exact=True)
-            if used > self._request["memory"]:
-                self.detail = str(used)
-                return "memory"
-        return None
 
     def reap(self) -> None:
         """Bury the dead, and see whether the command itself is among them."""
@@ -328,29 +322,6 @@ def _places(text: bytes, secret: bytes) -> list[int]:
         found.append(at)
         at = text.find(secret, at + 1)
     return found
-
-
-def _memory(processes: list[int], exact: bool) -> int:
-    """Bytes that belong to them alone; not exact, pages that they share are counted for each."""
-    page = os.sysconf("SC_PAGESIZE")
-    total = 0
-    for pid in processes:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            shares = _shares(pid) if exact else None
-            if shares is None:
-                with open(f"/proc/{pid}/statm") as file:
-                    resident, shared = map(int, file.read().split()[1:3])
-                shares = (resident - shared) * page
-            total += shares
-    return total
-
-
-def _shares(pid: int) -> int | None:
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup") as file:
-        for line in file:
-            if line.startswith("Pss_Anon:"):
-                return int(line.split()[1]) << 10
-    return None
 
 
 def _limit(request: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from holdfast.builds.order import Limits
 from holdfast.clock import monotonic
-from holdfast.worker.building import process_tree
+from holdfast.worker.building import control_group, process_tree
 
 PROGRAM = Path(__file__).with_name("keeper.py")
 # Makes empty packages of the names that the program imports by: to import Holdfast itself takes five times as long.
@@ -40,9 +40,12 @@ class Ended(Struct, frozen=True):
     """How a command ended: by itself, with a code, or because of something."""
 
     code: int | None
-    why: Literal["timeout", "silence", "log", "memory", "processes", "broken", "stopped"] | None = None
+    why: Literal["timeout", "silence", "log", "memory", "processes", "disk", "reserve", "broken", "stopped"] | None = (
+        None
+    )
     detail: str = ""
     line: int = 0  # which line it came to, from 1 on; 0 if not even the first began
+    left: int = 0  # bytes that stay in memory although every process has ended
 
 
 class Stopped(Exception):
@@ -63,17 +66,33 @@ class _Request(Struct, frozen=True, kw_only=True):
     memory: int
     processes: int
     file_size: int
+    disk: int
+    disk_reserve: int
+    work: str
+    shared_folder: str | None
+    group: str | None
     secrets: Sequence[bytes]  # the keeper writes `***` to the log in place of these
+
+
+class Bounds(Struct, frozen=True, kw_only=True):
+    """What bounds the commands of a build: its limits, the folder whose files count, and the machine."""
+
+    limits: Limits
+    work: Path
+    disk_reserve: int = 0  # bytes that stay free on the disk of that folder
+    group_parent: str | None = None  # where a control group can be made for each command
 
 
 class Keeper:
     """A keeper at work. `stop` may be called from any thread; everything else from one."""
 
-    def __init__(self, log: int, echo: int | None, limits: Limits, secrets: Sequence[bytes] = ()) -> None:
-        self._limits, self._secrets = limits, list(secrets)
+    def __init__(self, log: int, echo: int | None, bounds: Bounds, secrets: Sequence[bytes] = ()) -> None:
+        self._bounds, self._secrets = bounds, list(secrets)
         self._lock = threading.Lock()
         self._stop_time: float | None = None
         self._mark = token_hex(8)
+        parent = bounds.group_parent
+        self._group = None if parent is None else f"{parent}/holdfast-build-{self._mark}"
         # Copies: in the keeper the numbers 0 to 2 are its own.
         kept = [os.dup(descriptor) for descriptor in ((log,) if echo is None else (log, echo))]
         try:
@@ -103,8 +122,10 @@ class Keeper:
         timeout: float | None,
         silence_timeout: float | None,
         log_room: int,
+        shared_folder: str | None,
     ) -> Ended:
         """Run a command to its end. Raises `Stopped` if the build is to end, and `Lost` if the keeper dies."""
+        limits = self._bounds.limits
         request = _Request(
             arguments=arguments,
             env={**env, MARK: self._mark},
@@ -112,9 +133,14 @@ class Keeper:
             timeout=timeout,
             silence_timeout=silence_timeout,
             log_room=log_room,
-            memory=self._limits.memory,
-            processes=self._limits.processes,
-            file_size=self._limits.file_size,
+            memory=limits.memory,
+            processes=limits.processes,
+            file_size=limits.file_size,
+            disk=limits.disk,
+            disk_reserve=self._bounds.disk_reserve,
+            work=str(self._bounds.work),
+            shared_folder=shared_folder,
+            group=self._group,
             secrets=self._secrets,
         )
         assert self._process.stdin is not None
@@ -162,6 +188,8 @@ class Keeper:
             self._process.kill()
             self._process.wait()
         if self._process.returncode != 0:
+            if self._group is not None:
+                control_group.end_group(self._group)
             process_tree.end_all(lambda: process_tree.marked(f"{MARK}={self._mark}"))
         assert self._process.stdout is not None
         self._process.stdout.close()

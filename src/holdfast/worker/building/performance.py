@@ -27,7 +27,7 @@ from holdfast.worker.building import files, sandbox, source
 from holdfast.worker.building import folder as folders
 from holdfast.worker.building.files import Refused
 from holdfast.worker.building.folder import BuildFolder
-from holdfast.worker.building.keeping import Ended, Keeper, Lost, Stopped
+from holdfast.worker.building.keeping import Bounds, Ended, Keeper, Lost, Stopped
 from holdfast.worker.building.outputs import Outputs
 from holdfast.worker.building.sandbox import NoSandbox, Proven
 from holdfast.worker.building.source import NoSource
@@ -50,6 +50,8 @@ class Place(Struct, frozen=True, kw_only=True):
     colours: bool = True
     step: str | None = None  # only this one, and what it comes after
     begun: Callable[[], None] = lambda: None  # called when its folder is there
+    disk_reserve: int = 0  # bytes that stay free on the disk of its folder
+    group_parent: str | None = None  # where a control group can be made for each command
     proven: Proven = field(default_factory=set)
     secrets: tuple[str, ...] = ()  # all that its builder knows, also those of other projects
 
@@ -158,7 +160,13 @@ class Build:
     def _kept(self) -> Iterator[None]:
         """A keeper for as long as commands run."""
         secrets = [pattern.encode("utf-8", "surrogateescape") for pattern in self.hidden.patterns]
-        self._keeper = Keeper(self._log, self._place.echo, self._order.limits, secrets)
+        bounds = Bounds(
+            limits=self._order.limits,
+            work=self._folder.work,
+            disk_reserve=self._place.disk_reserve,
+            group_parent=self._place.group_parent,
+        )
+        self._keeper = Keeper(self._log, self._place.echo, bounds, secrets)
         try:
             self._stop.then(self._keeper.stop)
             yield
@@ -256,7 +264,9 @@ class Build:
             return f"cwd {step.cwd}: there is no such folder"
         env = {**self._variables, **self._file.env, **step.env, **self._secrets(), "HOLDFAST_STEP": step.name}
         arguments = self._runner.command(step.run, step.cwd, self._place.colours)
-        ended = self._command(arguments, env, self._runner.start_folder(step.cwd))
+        ended = self._command(arguments, env, self._runner.start_folder(step.cwd), self._runner.shared_folder)
+        if ended.left:
+            self._say(f"{ended.left:,} bytes stay in memory, in {self._runner.shared_folder} or in System V segments")
         if ended.code == 0:
             return None
         if ended.line == 0:
@@ -268,7 +278,9 @@ class Build:
         """They win over variables of the same names in the build file, which strangers may write."""
         return dict(self._order.secrets) if self._order.trusted else {}
 
-    def _command(self, arguments: Sequence[str], env: dict[str, str], cwd: Path) -> Ended:
+    def _command(
+        self, arguments: Sequence[str], env: dict[str, str], cwd: Path, shared_folder: str | None = None
+    ) -> Ended:
         """Run a command within what is left of the build's time and log."""
         limits, timeout = self._order.limits, self._order.timeout
         ended = self._keeper.run(
@@ -278,6 +290,7 @@ class Build:
             timeout=None if timeout is None else timeout - (self._clock.monotonic() - self._began),
             silence_timeout=self._order.silence_timeout,
             log_room=limits.log - self._log_size(),
+            shared_folder=shared_folder,
         )
         match ended.why:
             case "stopped":
@@ -300,6 +313,13 @@ class Build:
                 raise _Failed(
                     f"process limit: {ended.detail} at once, {limits.processes:,} are allowed{self._during()}"
                 )
+            case "disk":
+                raise _Failed(f"disk limit: {int(ended.detail):,} bytes, {limits.disk:,} are allowed{self._during()}")
+            case "reserve":
+                raise _Broken(
+                    f"disk reserve: only {int(ended.detail):,} bytes are free on the disk of the builds{self._during()}. "
+                    "Free some, or lower `disk_reserve` in [builds]"
+                )
         return ended
 
     def _total_timeout(self) -> str:
@@ -307,6 +327,8 @@ class Build:
         return f"total timeout: not finished after {timeout:g} s{self._during()}" if timeout else "total timeout"
 
     def _during(self) -> str:
+        if not self._steps:
+            return ", in the clone"
         running = [name for name, step in self._steps.items() if step.state is StepState.READY]
         return f", in step {running[0]}" if running else ""
 

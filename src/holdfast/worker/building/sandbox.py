@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.builds.order import BuildOrder, Sandbox
+from holdfast.worker.building.memory import SHARED_FOLDER
 from holdfast.worker.building.surroundings import SYSTEM_PATH, own_path
 
 # Runs each of its arguments in a shell of its own, after saying on descriptor 9 which one it is.
@@ -56,6 +57,7 @@ class Runner(Protocol):
     home: str
     temporary: str
     path: tuple[str, ...]
+    shared_folder: str | None  # where its commands share memory with other programs of this user
 
     def command(self, lines: Sequence[str], cwd: str, colours: bool) -> list[str]: ...
 
@@ -84,6 +86,8 @@ def choose(order: BuildOrder, work: Path, source: Path, builds: Path, proven: Pr
 class Plain:
     """Processes of the worker's own user, with limits."""
 
+    shared_folder: str | None = SHARED_FOLDER
+
     def __init__(self, work: Path, source: Path, name: str = "no sandbox") -> None:
         self.name = name
         self.source, self.home, self.temporary = str(source), str(work / "home"), str(work / "tmp")
@@ -103,6 +107,7 @@ class Bubblewrap:
     name = "sandbox: bubblewrap"
     source, home, temporary = f"{INSIDE}/source", f"{INSIDE}/home", "/tmp"
     path: tuple[str, ...] = SYSTEM_PATH
+    shared_folder: str | None = None
 
     def __init__(self, order: BuildOrder, work: Path, source: Path, builds: Path) -> None:
         self._program = shutil.which("bwrap", path=os.pathsep.join(own_path())) or ""
