@@ -14,7 +14,7 @@ from holdfast.jobs import throttle, windows
 from holdfast.jobs.arguments import choice, refuses_wrong_arguments
 from holdfast.jobs.job import Job
 from holdfast.jobs.names import check_job_key, check_job_type
-from holdfast.jobs.numbers import LARGEST, is_finite, is_whole, seconds_of
+from holdfast.jobs.numbers import LARGEST, as_stored, is_finite, is_whole, seconds_of
 from holdfast.jobs.payload import Signature, called
 from holdfast.jobs.placement import PREFER_FOR, Preference, check_labels, check_preference
 from holdfast.jobs.states import DEFAULT_RETRIES, DEFAULT_TIMEOUT
@@ -217,8 +217,8 @@ class JobType:
                 job_type=self.name,
                 queue=self.queue.name,
                 default_timeout=None if options.timeout is None else float(options.timeout),
-                default_priority=float(options.priority),
-                default_throttle_factor=float(options.throttle_factor),
+                default_priority=as_stored(options.priority),
+                default_throttle_factor=as_stored(options.throttle_factor),
                 default_time_windows=options.time_windows,
                 default_retries=options.retries,
                 timeout_named=options.timeout_named,
@@ -364,7 +364,7 @@ def new_job(row: TypeRow, text: str, options: Mapping[str, Any]) -> NewJob:
         job_key=check_job_key(get("job_key")),
         priority=number(get("priority", row.default_priority), f"{what}: priority"),
         timeout=timeout,
-        throttle_factor=float(factor),
+        throttle_factor=as_stored(factor),
         retries=retries_of(get("retries", row.default_retries), what),
         timeout_named="timeout" in options or row.timeout_named,
         retries_named="retries" in options or row.retries_named,
@@ -379,7 +379,7 @@ def new_job(row: TypeRow, text: str, options: Mapping[str, Any]) -> NewJob:
 def number(value: Any, what: str) -> float:
     if not is_finite(value):
         raise Invalid(f"{what}={quoted(value)}; give a finite number.")
-    return float(value)
+    return as_stored(value)
 
 
 def timeout_of(value: Any, what: str) -> float | None:

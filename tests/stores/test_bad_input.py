@@ -1,6 +1,7 @@
 """Mistakes of callers and broken surroundings: one paragraph each, with what to do."""
 
 import inspect
+import math
 import os
 import re
 import shutil
@@ -24,6 +25,7 @@ from holdfast.stores import queryfile
 from holdfast.stores.contract import Filter, Store
 from holdfast.stores.open import open_store
 from tests.by_hand import add
+from tests.raw_sql import RawSql
 
 SOURCES = Path(holdfast.__file__).parent.parent
 Make = Callable[..., App]
@@ -406,6 +408,32 @@ def test_numbers_that_a_float_holds_are_stored_whatever_their_type(send: Any) ->
     own = send.app
     huge = own.queue("mail").job(lambda: None, name="huge", timeout=10**30, priority=-(10**30), throttle_factor=10**30)
     assert (huge.enqueue().refresh().timeout, own.get(1).priority) == (1e30, -1e30)
+
+
+def test_a_zero_has_no_sign_in_either_store(send: Any, sql: RawSql) -> None:
+    own = send.app
+    queue = own.queue("mail", throttle_limit=-0.0)
+    options = {"priority": -0.0, "throttle_factor": -0.0}
+    declared = queue.job(lambda: None, name="zero", prefers=["fast"], prefer_for=-0.0, **options)
+    ids = [
+        declared.enqueue().id,
+        send.using(**options).enqueue(to="ann").id,
+        own.enqueue("mail", "send", {"to": "bob"}, **options).id,
+        own.enqueue_many([send.using(**options).new(to=name) for name in "cd"])[1].id,
+    ]
+    own.limit("mail", -0.0)
+    workflow = own.workflow("load", priority=-0.0)
+    workflow.step(name="first", priority=-0.0)(lambda task: None)
+    run = workflow.submit("today", priority=-0.0)
+    found = [(job.priority, job.throttle_factor) for job in map(own.get, ids)]
+    found += [(job.priority, 0.0) for job in own.store.tasks(run.id, "first")]
+    found += [(row["declared_limit"], row["set_limit"]) for row in sql("select * from {queue} where name = 'mail'")]
+    found += [
+        (row["default_priority"], row["prefer_for"]) for row in sql("select * from {type} where job_type = 'zero'")
+    ]
+    found += [(row["priority"], 0.0) for row in sql("select * from {run}")]
+    assert len(found) == 8
+    assert {math.copysign(1, number) for pair in found for number in pair} == {1.0}
 
 
 @pytest.mark.claim("C3")

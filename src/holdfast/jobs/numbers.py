@@ -20,6 +20,11 @@ def is_whole(value: Any, lowest: int, highest: int = LARGEST) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and lowest <= value <= highest
 
 
+def as_stored(value: float) -> float:
+    """The number as both databases keep it: a float, and a zero without a sign, which SQLite drops."""
+    return float(value) + 0.0  # -0.0 + 0.0 is 0.0
+
+
 def seconds_of(value: Any) -> Any:
     """A timedelta as seconds; anything else is left for the caller to judge."""
     return value.total_seconds() if isinstance(value, timedelta) else value

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from holdfast.errors import Invalid, quoted
 from holdfast.jobs.names import check_text
+from holdfast.jobs.numbers import as_stored
 from holdfast.jobs.retry import LONGEST
 
 DUTIES = ("run", "sweep", "schedule", "serve")
@@ -125,7 +126,7 @@ def check_preference(labels: Sequence[str], seconds: Any, what: str) -> Preferen
     """What a type prefers, as it was declared; None: nothing."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST:
         raise Invalid(f"{what}: prefer_for={quoted(seconds)}; give seconds, 0 or more.")
-    return Preference(tuple(labels), float(seconds)) if labels else None
+    return Preference(tuple(labels), as_stored(seconds)) if labels else None
 
 
 def check_labels(labels: Any, what: str) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from msgspec import UNSET, Struct, field, structs
 from holdfast.clock import Clock
 from holdfast.errors import Conflict
 from holdfast.jobs.job import Outcome
+from holdfast.jobs.numbers import as_stored
 from holdfast.jobs.states import DEFAULT_RETRIES, DEFAULT_TIMEOUT, Change
 from holdfast.stores.adding import Unstored
 from holdfast.stores.contract import Done, NewJob, RunRow, RunStep, StepOfRun, Submission, Turn, TurnAnswer
@@ -94,7 +95,7 @@ class Running(Runs):
             "params": encode_json(wanted.params).decode(),
             "step_params": encode_json(wanted.step_params).decode(),
             "ignore": encode_json(wanted.ignore).decode(),
-            "priority": wanted.priority,
+            "priority": as_stored(wanted.priority),
             "unique_alive": wanted.definition.unique_alive,
         }
 
@@ -403,7 +404,7 @@ class Running(Runs):
             job_type=f"{definition.name}.{step}",
             payload=encode_json({**told, "publication": head.publication}).decode(),
             job_key=f"{head.trigger}:{task}",
-            priority=head.priority if declared.priority is None else declared.priority,
+            priority=as_stored(head.priority if declared.priority is None else declared.priority),
             timeout=DEFAULT_TIMEOUT if timeout is UNSET else timeout,
             timeout_named=timeout is not UNSET,
             retries=DEFAULT_RETRIES if retries is UNSET else retries,

@@ -6,7 +6,7 @@
   not be submitted, when that is released. The times that it missed go by its misfire policy.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,6 +17,7 @@ from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable, back
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import schedules as rules
 from holdfast.jobs.job import Job
+from holdfast.jobs.numbers import as_stored
 from holdfast.jobs.schedules import Firings, Schedule
 from holdfast.stores.building import Building
 from holdfast.stores.contract import Fired, FiringRow, NewJob, News, ScheduleRow, TypeRow
@@ -29,6 +30,8 @@ PATIENCE = timedelta(seconds=60)  # until a schedule that could not fire is trie
 BY_ITSELF = "schedule"  # the actor of a firing that nobody asked for
 MOST_BYTES = 1 << 30  # it was measured when the schedule was made
 DECLARED_PARTS = ("declared_definition", "set_definition", "removed")
+
+FORMS: Mapping[str, Callable[[Any], Any]] = {"time_windows": tuple, "priority": as_stored, "throttle_factor": as_stored}
 
 encode_definition = msgspec.json.Encoder(order="deterministic").encode
 decode_definition = msgspec.json.Decoder(Schedule).decode
@@ -327,5 +330,5 @@ def job_of(schedule: Schedule, declared: TypeRow, count: int, time: datetime) ->
         time_windows=declared.default_time_windows,
         scheduled_run_time=time,
     )
-    options = {name: tuple(value) if name == "time_windows" else value for name, value in made.options.items()}
+    options = {name: FORMS[name](value) if name in FORMS else value for name, value in made.options.items()}
     return structs.replace(new, **options)

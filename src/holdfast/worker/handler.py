@@ -11,6 +11,7 @@ from msgspec import Struct
 from holdfast.errors import HoldfastError, Invalid, quoted
 from holdfast.jobs import payload
 from holdfast.jobs.job import Answer, Progress
+from holdfast.jobs.numbers import as_stored
 from holdfast.jobs.payload import Signature, storable
 from holdfast.jobs.placement import Preference
 from holdfast.stores.contract import Claimed
@@ -113,7 +114,7 @@ class CurrentJob:
             raise Invalid(f"progress {quoted(fraction)}: give a number from 0 to 1, as progress(0.4, 'two of five').")
         if self._call.notes is not None:
             told = cut(self._call.hidden.apply(str(text)), LONGEST_PROGRESS)
-            self._call.notes.progress(self._call, Progress(float(fraction), told))
+            self._call.notes.progress(self._call, Progress(as_stored(fraction), told))
 
     def log(self, text: object, *values: object, level: str = "INFO") -> None:
         """Add a line to the job's log; with values, `%s` in the text stands for them as in `logging`."""
