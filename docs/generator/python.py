@@ -247,6 +247,7 @@ JOB_FIELDS = {
     "run": "The run of a workflow whose task it is, by its id.",
     "duplicate": "This answer to `enqueue` is the living job that had the key already.",
     "archived": "It was read from the archive.",
+    "damaged": "Columns of its row that cannot be read. Their values say so.",
 }
 
 

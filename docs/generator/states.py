@@ -46,6 +46,7 @@ KINDS = {
     "payload": "The payload does not convert to the handler's types. Never retried.",
     "result": "What the handler returned is not JSON. Never retried.",
     "retry_handler": "The retry handler itself failed, or answered what it may not.",
+    "damaged": "The stored error cannot be read. Its message says why.",
 }
 COUNTED = {AttemptEnd.ERROR, AttemptEnd.TIMEOUT}
 

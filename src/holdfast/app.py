@@ -17,7 +17,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import UNSET, UnsetType, structs
 
 from holdfast import tracing
@@ -29,11 +28,12 @@ from holdfast.config import LONGEST
 from holdfast.database_url import resolve
 from holdfast.declare import JobType, Queue, new_job, number
 from holdfast.errors import Conflict, Invalid, NotFound, Unavailable, backticked, quoted
-from holdfast.jobs import holds, routines, schedules, throttlers
+from holdfast.jobs import damage, holds, routines, schedules, throttlers
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import retry as retries_
 from holdfast.jobs.arguments import choice, refuses_wrong_arguments
 from holdfast.jobs.breaker import Breaker
+from holdfast.jobs.damage import Damaged
 from holdfast.jobs.holds import Hold
 from holdfast.jobs.job import LONGEST_MESSAGE, Answer, Attempt, Job, JobError, LogLine, Move, State
 from holdfast.jobs.names import check_actor, check_job_type, check_name, check_table, check_text
@@ -42,6 +42,7 @@ from holdfast.jobs.placement import DutyRule, check_duty, check_labels, check_ru
 from holdfast.jobs.reasons import Explanation
 from holdfast.jobs.routines import Routine
 from holdfast.jobs.schedules import Schedule
+from holdfast.jobs.secrets import EveryName
 from holdfast.jobs.states import STATUS
 from holdfast.jobs.throttlers import Throttler, ThrottlerFunction
 from holdfast.on_demand import (
@@ -589,8 +590,7 @@ class App:
             row, text = declared.row(), declared.signature.check((), payload, limit=self.payload_limit)
         else:
             row = self._stored_type(queue, job_type)
-            schema = None if row.schema is None else msgspec.json.decode(row.schema)
-            text = payloads.check_by_schema(schema, payload, job_type=job_type, limit=self.payload_limit)
+            text = payloads.check_by_schema(_schema_of(row), payload, job_type=job_type, limit=self.payload_limit)
         if row.queue != queue:
             raise Conflict(
                 f"Job type `{job_type}` belongs to queue `{row.queue}`, not to `{queue}`. Enqueue it there, or declare it under the other queue."
@@ -702,7 +702,9 @@ class App:
         if job_type not in self._stored or now - self._stored_read > SECRETS_KNOWN:
             self._stored, self._stored_read = dict(self.store.types()), now
         known = self._stored.get(job_type)
-        return () if known is None else known.secrets
+        if known is None:
+            return ()
+        return EveryName() if "secrets" in known.damaged else known.secrets
 
     def wait(self, job_id: int, timeout: float | None = None) -> Job:
         """Block until the job is final; `TimeoutError` when the time is over."""
@@ -743,6 +745,11 @@ class App:
             raise Conflict(f"Job {old.id} is a turn of routine `{name}`, which goes on by itself; it is not retried.")
         if (old.queue, old.job_type) == (BUILD_QUEUE, BUILD_TYPE):
             raise Conflict(f"Job {old.id} is of a build; retry that: `holdfast builds retry {old.payload['build']}`.")
+        if copied := [name for name in ("payload", "time_windows") if name in old.damaged]:
+            raise Conflict(
+                f"Job {old.id} cannot be retried: its stored {' and '.join(copied)} cannot be read, so there is nothing to copy. "
+                "Enqueue a new job with the arguments that it should have had."
+            )
         names = ("job_type", "job_key", "priority", "timeout", "throttle_factor", "retries", "time_windows")
         declared = self.store.types().get(old.job_type)
         text = payloads.dump(old.payload, what="payload", limit=max(self.payload_limit, payloads.MAX_BYTES))
@@ -995,6 +1002,16 @@ class App:
 
 
 _FROM_APP = ("heartbeat", "lost_after", "archive_after", "archive_keep")  # settings of a worker that are the app's
+
+
+def _schema_of(row: TypeRow) -> Any:
+    """Of a type that other code has declared; `Conflict` if it is damaged."""
+    found = None if row.schema is None else damage.read(payloads.load, row.schema)
+    if isinstance(found, Damaged):
+        raise Conflict(
+            f"The stored schema of job type `{row.job_type}` is {found!s:.200}. Start a worker whose code declares the type: that stores it again."
+        )
+    return found
 
 
 def _pauses(timeout: float | None) -> Callable[[Job], float]:

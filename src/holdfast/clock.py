@@ -15,6 +15,7 @@ sleep = time.sleep
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
+FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
 def microseconds(moment: datetime) -> int:
@@ -23,8 +24,11 @@ def microseconds(moment: datetime) -> int:
 
 
 def moment(value: int) -> datetime:
-    """The inverse of `microseconds`."""
-    return EPOCH + timedelta(microseconds=value)
+    """The inverse of `microseconds`. What no datetime can hold, which only hands write, is the first or the last one."""
+    try:
+        return EPOCH + timedelta(microseconds=value)
+    except OverflowError:
+        return FIRST if value < 0 else LAST
 
 
 class Clock:

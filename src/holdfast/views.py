@@ -13,7 +13,10 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.builds.build import Build
+from holdfast.jobs import damage
+from holdfast.jobs.damage import Damaged
 from holdfast.jobs.job import Attempt, Job, LogLine, Move, Situation
+from holdfast.jobs.payload import load
 from holdfast.jobs.reasons import Explanation
 from holdfast.jobs.schedules import Schedule
 from holdfast.jobs.secrets import redacted
@@ -219,7 +222,7 @@ def queue(row: Struct, counts: Mapping[str, int] | None = None, load: Struct | N
     """A queue as it is stored, with how many jobs it has in each status, if they were counted, and how full it is."""
     throttler = getattr(row, "throttler", None)
     return _shape(row, QUEUE, order="claim_order") | {
-        "throttler": None if throttler is None else msgspec.json.decode(throttler),
+        "throttler": _read(throttler),
         "jobs": None if counts is None else {status: counts.get(status, 0) for status in STATUSES},
         "load": None if load is None else _shape(load, LOAD),
     }
@@ -228,9 +231,7 @@ def queue(row: Struct, counts: Mapping[str, int] | None = None, load: Struct | N
 def job_type(row: Any) -> Shape:
     """A job type as it is registered, with the schema of its arguments and its retry policy."""
     parts = {name: getattr(row, name) for name in ("schema", "retry")}
-    return _shape(row, TYPE) | {
-        name: None if text is None else msgspec.json.decode(text) for name, text in parts.items()
-    }
+    return _shape(row, TYPE) | {name: _read(text) for name, text in parts.items()}
 
 
 def queue_load(row: Struct) -> Shape:
@@ -328,6 +329,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, tuple | list) else msgspec.to_builtins(value)
+
+
+def _read(text: str | None) -> Any:
+    """The value of stored JSON; of what cannot be read the damage."""
+    found = None if text is None else damage.read(load, text)
+    return damage.shown(found) if isinstance(found, Damaged) else found
 
 
 def run(row: Any) -> Shape:

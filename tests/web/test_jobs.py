@@ -7,6 +7,7 @@ import pytest
 
 from holdfast import App
 from holdfast.stores import listing
+from tests.damage import damage
 from tests.raw_sql import RawSql
 from tests.web.conftest import Client
 
@@ -44,7 +45,7 @@ def test_a_payload_that_is_too_deep_breaks_neither_list_nor_page(client: Client,
     job = client.post("/api/v1/jobs", json=body()).json()["id"]
     for levels in (140, 900, 20_000):
         text = '{"to": ' + "[" * levels + "]" * levels + "}"
-        sql("UPDATE {queue:mail} SET payload = :payload WHERE id = :id", id=job, payload=text)
+        damage(sql, "*", "payload", text, f"id = {job}")
         assert [each["id"] for each in client.get("/api/v1/jobs").json()["items"]] == [job]
         assert client.get(f"/api/v1/jobs/{job}").json()["payload"]["to"]
         for page in (f"/jobs/{job}", "/jobs"):

@@ -20,10 +20,13 @@ from holdfast.cli.version import installed
 from holdfast.config import Settings
 from holdfast.database_url import shown
 from holdfast.errors import Unavailable
-from holdfast.stores.contract import Filter, Store, WorkerRow
+from holdfast.stores.contract import DamagedRow, Filter, Store, WorkerRow
 
 OLDEST_PYTHON = (3, 11)
 NAMED = 5  # job types named in a line
+NEWEST = 50_000  # rows of each table that are read to see whether one is damaged
+ROWS_NAMED = 10  # damaged rows named in a line
+DECLARED = ("__type", "__queue", "__schedule", "__routine", "__workflow")  # tables of what code declares
 WORKING = {
     "run": "no job starts",
     "sweep": "nobody recovers the jobs of lost workers",
@@ -99,6 +102,24 @@ def _of_store(store: Store, lost_after: float) -> Iterator[Check]:
     yield _covered(store, live)
     paused = [queue.name for queue in store.queues() if queue.paused]
     yield Check("queues", True, f"paused: {', '.join(paused)}" if paused else "none is paused")
+    yield _readable(store.damaged_rows(NEWEST))
+
+
+def _readable(damaged: Sequence[DamagedRow]) -> Check:
+    """Whether each row can be read. Pages and commands show what cannot, so only people can mend it."""
+    if not damaged:
+        return Check("rows", True, f"none is damaged, of the newest {NEWEST:,} of each table")
+    named = [f"{row.table} {row.key} ({', '.join(row.columns)})" for row in damaged[:ROWS_NAMED]]
+    more = [f"and {len(damaged) - ROWS_NAMED:,} more"] if len(damaged) > ROWS_NAMED else []
+    cures = ["Write the column as it was, for instance from a backup"]
+    if any(row.living for row in damaged):
+        cures.append("end a job that has not ended: `holdfast jobs abort ID`")
+    if any(row.table.endswith(DECLARED) for row in damaged):
+        cures.append(
+            "start a worker whose code declares the type, queue, schedule, routine or workflow: it stores it again"
+        )
+    cannot = f"{len(damaged):,} cannot be read" if len(damaged) > 1 else "1 cannot be read"
+    return Check("rows", False, f"{cannot}: {', '.join([*named, *more])}. {'; or '.join(cures)}.")
 
 
 def _heard(live: Sequence[WorkerRow], silent: Sequence[WorkerRow], now: datetime) -> Check:

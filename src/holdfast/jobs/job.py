@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct, structs
 
-from holdfast.errors import JobFailed
+from holdfast.errors import Conflict, JobFailed
 from holdfast.jobs import secrets
 from holdfast.jobs.reasons import Explanation
 
@@ -61,7 +61,7 @@ class JobError(Struct, frozen=True):
 
     type: str
     message: str
-    kind: str  # exception, timeout, failed, retry, aborted, expired, crash, payload, result, retry_handler
+    kind: str  # exception, timeout, failed, retry, aborted, expired, crash, payload, result, retry_handler, damaged
 
     def __str__(self) -> str:
         return self.message
@@ -179,6 +179,7 @@ class Job(Struct, frozen=True, kw_only=True):
     run: int | None = None
     duplicate: bool = False
     archived: bool = False
+    damaged: tuple[str, ...] = ()  # columns of its row that cannot be read
     source: Source | None = None
 
     @property
@@ -187,10 +188,12 @@ class Job(Struct, frozen=True, kw_only=True):
 
     def shown_payload(self) -> dict[str, Any]:
         """Its payload as views show it: without the arguments that its type calls secret."""
-        return secrets.redacted(self.payload, self._secret_names())
+        return secrets.redacted(self.payload, self._secret_names(), whole="payload" in self.damaged)
 
     def shown_result(self) -> Any:
-        """Its result as views show it: without the values of its secret arguments."""
+        """Its result as views show it: without the values of its secret arguments, which a damaged payload does not tell."""
+        if "payload" in self.damaged and self._secret_names() and self.result is not None:
+            return secrets.SHOWN
         return self._redaction().apply_to(self.result)
 
     def shown_answer(self) -> Answer | None:
@@ -244,5 +247,10 @@ class Job(Struct, frozen=True, kw_only=True):
 
 def _result(job: Job) -> Any:
     if job.outcome is Outcome.SUCCESS:
+        if "result" in job.damaged:
+            raise Conflict(
+                f"Job {job.id} ({job.job_type}) succeeded, but its stored result cannot be read: {job.result['damaged']['reason']}. "
+                "Restore the column `result` of its row from a backup, or enqueue the job again."
+            )
         return job.result
     raise JobFailed(f"Job {job.id} ({job.job_type}) ended `{job.outcome}` in attempt {job.attempt}: {job.error}.", job)

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import structs
 
+from holdfast.errors import Invalid
 from holdfast.jobs import windows, wording
 from holdfast.jobs.breaker import BreakerState, is_probe
 from holdfast.jobs.facts import MOST_DETAILED, Facts, Place, WorkerSeen, ids_of, these_workers
@@ -72,7 +73,10 @@ def _opening(facts: Facts) -> datetime | None:
     job = facts.job
     if not job.time_windows:
         return None
-    parsed = windows.parse_all(job.time_windows)
+    try:
+        parsed = windows.parse_all(job.time_windows)
+    except Invalid:
+        return None  # they are damaged, and keep no job from starting
     if facts.due:
         closed = windows.closes(parsed, job.scheduled_run_time)
         return windows.opens(parsed, facts.now) if closed is not None and closed <= facts.now else None

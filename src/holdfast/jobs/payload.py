@@ -207,7 +207,7 @@ class Signature:
             return self._accepted(self._read(text))
         except Refused as refused:
             raise self._mismatch(refused) from None
-        except MISFIT as error:
+        except UNFIT as error:
             raise self._mismatch(self._refused(error, _loaded(text))) from error
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -481,7 +481,7 @@ def _under(name: str, read: Callable[[Any], Any], value: Any) -> Any:
 def _loaded(text: str) -> Any:
     try:
         return load(text)
-    except MISFIT:
+    except UNFIT:
         return None
 
 

@@ -8,6 +8,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.errors import Invalid, quoted
@@ -75,6 +76,15 @@ def make(name: Any, *, scale: Any, every: Any, keep: Any, policy: Any) -> Routin
         _whole(keep, f"{what}: keep", 1, MOST_KEPT),
         retry.encode(policy),
     )
+
+
+def decode(text: str) -> Routine:
+    """A routine as it is stored; `Invalid`, or an error of msgspec's, for anything that is none."""
+    found = read_routine(text)
+    return make(found.name, scale=found.scale, every=found.every, keep=found.keep, policy=retry.decode(found.retry))
+
+
+read_routine = msgspec.json.Decoder(Routine).decode
 
 
 def _whole(value: Any, what: str, lowest: int, highest: int) -> int:

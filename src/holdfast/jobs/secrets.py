@@ -18,6 +18,9 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
+from holdfast.jobs import damage
+from holdfast.jobs.damage import Damaged
+
 SHOWN = "[secret]"
 SHORTEST = 4  # characters; a shorter secret is only found where it stands as a word of its own
 MOST_WRAPPED = 1 << 14  # characters of base64; a longer text is not looked for in lines
@@ -25,10 +28,26 @@ LINE_LENGTHS = (64, 76)  # characters of a line of base64, as PEM and MIME have 
 LEADING = (0, 2, 3)  # characters of base64 that depend on 0, 1 or 2 bytes before the secret
 TRAILING = (0, 3, 2)  # characters of base64, padding included, that depend on the bytes after it
 UNQUOTED = ("", "/", "!'()*", ";,/?:@&=+$!'()*#")  # what Python's `quote` and JavaScript's encoders leave as it is
+decode_table = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def redacted(payload: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """A payload as views show it."""
+class EveryName(Collection[str]):
+    """Contains every name: where the list of secret arguments is damaged, no argument is shown."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 1
+
+
+def redacted(payload: Mapping[str, Any], names: Collection[str], whole: bool = False) -> dict[str, Any]:
+    """A payload as views show it. `whole`: its names cannot be read, so nothing of it is shown if there are secrets."""
+    if whole and names:
+        return dict.fromkeys(payload, SHOWN)
     return {name: SHOWN if name in names else value for name, value in payload.items()}
 
 
@@ -41,16 +60,13 @@ class Redaction(Struct, frozen=True, dict=True):
     @classmethod
     def of(cls, payload: Mapping[str, Any], names: Collection[str]) -> Self:
         """For the texts and numbers under these names."""
-        return cls(tuple(dict.fromkeys(text for name in names for text in _texts(payload.get(name)))))
+        return cls(tuple(dict.fromkeys(text for name in payload if name in names for text in _texts(payload[name]))))
 
     @classmethod
     def of_json(cls, payload: str, names: Collection[str]) -> Self:
         """The same for a stored payload. If it is damaged, all of it is secret."""
-        try:
-            found = msgspec.json.decode(payload, type=dict[str, Any])
-        except msgspec.DecodeError:
-            return cls((payload,))
-        return cls.of(found, names)
+        found = damage.read(decode_table, payload)
+        return cls((payload,)) if isinstance(found, Damaged) else cls.of(found, names)
 
     def apply(self, text: str) -> str:
         """The text with `shown` in the place of each stretch of secrets. Takes time in proportion to the text."""

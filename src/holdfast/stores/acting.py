@@ -21,6 +21,7 @@ class Acting(Running):
         """Undo what erred and run it again; what failed stays (F16)."""
         with self.work():
             head, row = self.locked_head(run), self._run_by_id(run)
+            self.refuse_damaged(row)
             if row.state is not WorkflowState.ERROR:
                 raise Conflict(f"{row.title} is `{row.state}`; only one that ended in `ERROR` is retried.")
             self.refuse_living(row, "retried")
@@ -62,6 +63,7 @@ class Acting(Running):
         """
         with self.work():
             head, row = self.locked_head(run), self._run_by_id(run)
+            self.refuse_damaged(row)
             if head.over:
                 raise Conflict(f"{row.title} is `{row.state}` already: it cannot be aborted.")
             self._audit(actor, "abort", detail=row.title)

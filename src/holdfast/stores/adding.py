@@ -13,7 +13,7 @@ from msgspec import structs
 
 from holdfast.clock import Clock
 from holdfast.errors import DuplicateJob, HoldfastError, Invalid, Unavailable
-from holdfast.jobs import throttle, throttlers
+from holdfast.jobs import damage, throttle, throttlers
 from holdfast.jobs.job import Job, Situation, State
 from holdfast.jobs.states import (
     placement,
@@ -21,6 +21,7 @@ from holdfast.jobs.states import (
 from holdfast.stores.changing import Changing
 from holdfast.stores.contract import NewJob
 from holdfast.stores.lending import Lending, Room
+from holdfast.stores.reader import read_throttler
 from holdfast.stores.statements import decode_any, encode_json
 
 OFTEN = 0.25  # seconds after which a caller looks whether anybody stores what it handed in
@@ -274,11 +275,12 @@ class Adding(Changing):
     def traces(self, jobs: Sequence[int]) -> Mapping[int, str]:
         """For each of these jobs that was enqueued in a trace: its context."""
         with self.lone():
-            return {row["job"]: row["context"] for row in self.rows("traces", {"ids": self.pack(jobs)})}
+            rows = self.rows("traces", {"ids": self.pack(jobs)})
+        return {row["job"]: row["context"] for row in rows if isinstance(damage.read(decode_any, row["context"]), dict)}
 
     def check_pools(self, jobs: Sequence[NewJob]) -> None:
         """`Invalid` for a job that the throttler of its queue could never let start."""
-        found = {queue: throttlers.decode(self.queue_row(queue).throttler) for queue in {new.queue for new in jobs}}
+        found = {queue: read_throttler(self.queue_row(queue).throttler) for queue in {new.queue for new in jobs}}
         keyed = {queue: throttler for queue, throttler in found.items() if throttlers.is_keyed(throttler)}
         for new in jobs if keyed else ():
             throttler = keyed.get(new.queue)

@@ -25,6 +25,7 @@ from holdfast.jobs.retry import Adaptive
 from holdfast.jobs.states import Answered, Change, Decided, Happening, Raised, Succeeded, Waited
 from holdfast.stores.contract import Done, QueueRow, Turn, TypeRow
 from holdfast.stores.noting import Noting
+from holdfast.stores.reader import read_policy
 from holdfast.stores.statements import BATCH, RowDict
 
 logger = logging.getLogger("holdfast.breaker")
@@ -343,5 +344,5 @@ def sooner(one: float | None, other: float | None) -> float | None:
 
 def adaptive_among(types: Iterable[TypeRow]) -> dict[str, Adaptive]:
     """The types with adaptive retry, each with its policy."""
-    policies = {row.job_type: retry.decode(row.retry) for row in types if "adaptive" in (row.retry or "")}
+    policies = {row.job_type: read_policy(row.retry) for row in types if "adaptive" in (row.retry or "")}
     return {name: policy for name, policy in policies.items() if isinstance(policy, Adaptive)}

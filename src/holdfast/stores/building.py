@@ -36,7 +36,8 @@ from holdfast.errors import Conflict, NotFound
 from holdfast.jobs.job import Job, Outcome
 from holdfast.stores.acting import Acting
 from holdfast.stores.contract import BuildFilter, EndedBuild, NewBuild, NewDelivery, NewJob, Received, StatusRow
-from holdfast.stores.statements import RowDict, encode_json, error_of
+from holdfast.stores.reader import RowReader, error_of
+from holdfast.stores.statements import RowDict, encode_json
 
 KEPT_RESULTS = (Outcome.SUCCESS, Outcome.FAILED)  # reported again without a new run (B4)
 RECENTLY = 10.0  # seconds in which the use of the last used build is not written again
@@ -260,7 +261,7 @@ class Building(Acting):
         raise NotFound(f"There is no build {which['id']} in instance `{self.instance}`.")
 
     def _build_of(self, row: RowDict) -> Build:
-        state = BuildState(row["build_state"])
+        state, read = BuildState(row["build_state"]), RowReader(row)
         over = state in (BuildState.CACHED, BuildState.COMPLETED)
         return Build(
             **{name: row[name] for name in ("id", "project", "ref", "branch", "tag", "pull_request", "forge")},
@@ -270,10 +271,10 @@ class Building(Acting):
             title=row["title"],
             author=row["author"],
             build_state=state,
-            outcome=Outcome(row["outcome"]) if over else None,
-            error=error_of(row["error"]) if over else None,
+            outcome=read.one_of("outcome", Outcome, Outcome.ERROR) if over else None,
+            error=read.error("error") if over else None,
             attempt=row["attempt"],
-            steps=decode_steps(row["steps"]),
+            steps=read.read("steps", decode_steps, lambda _: ()),
             start_time=self.moment(row["start_time"]),
             end_time=self.moment(row["end_time"]) if over else None,
             use_time=self._known(row["use_time"]),
@@ -482,7 +483,7 @@ def _line_of(new: NewBuild) -> str:
 
 
 def _lines_of(row: RowDict) -> tuple[Line, ...]:
-    return decode_lines(row["lines"]) or (Line(row["pull_request"], row["branch"]),)
+    return RowReader(row).read("lines", decode_lines, lambda _: ()) or (Line(row["pull_request"], row["branch"]),)
 
 
 def _lines_with(row: RowDict, new: NewBuild, job: Job) -> Sequence[Line]:

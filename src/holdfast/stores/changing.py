@@ -9,7 +9,6 @@ Rules:
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 from msgspec import structs
@@ -39,10 +38,9 @@ from holdfast.stores.contract import (
     Report,
     TypeRow,
 )
-from holdfast.stores.statements import RowDict, decode_answer, decode_words, encode_json
+from holdfast.stores.reader import RowReader, read_policy, situation_of, state_of
+from holdfast.stores.statements import RowDict, encode_json
 from holdfast.stores.writing import Writing
-
-read_policy = lru_cache(maxsize=1024)(retry.decode)
 
 
 class Changing(Writing):
@@ -136,13 +134,14 @@ class Changing(Writing):
         return rows, {row["id"] for row in busy if row["state"] != "final"}
 
     def _row_of(self, row: RowDict) -> Row:
+        read = RowReader(row)
         return Row(
             id=row["id"],
             queue=row["queue"],
             job_type=row["job_type"],
             job_key=row["job_key"],
-            state=State(row["state"]),
-            situation=None if row["situation"] is None else Situation(row["situation"]),
+            state=state_of(read),
+            situation=situation_of(read),
             attempt=row["attempt"],
             failures=row["failures"],
             losses=row["losses"],
@@ -151,7 +150,7 @@ class Changing(Writing):
             timeout=row["timeout"],
             priority=row["priority"],
             throttle_factor=row["throttle_factor"],
-            time_windows=() if row["time_windows"] is None else decode_words(row["time_windows"]),
+            time_windows=read.windows("time_windows"),
             scheduled_run_time=self._known(row["scheduled_run_time"]),
             expires_time=self.moment(row["expires_time"]),
             start_time=self.moment(row["start_time"]),
@@ -159,7 +158,7 @@ class Changing(Writing):
             timeout_named=bool(row["timeout_named"]),
             retries_named=bool(row["retries_named"]),
             deadline_time=self.moment(row["deadline_time"]),
-            answer=None if row["answer"] is None else decode_answer(row["answer"]),
+            answer=read.answer("answer"),
             run=row["run"],
             update_time=self.moment(row["update_time"]),
         )

@@ -17,8 +17,8 @@ from typing import Any
 from msgspec import Struct, json, structs
 
 from holdfast.clock import Clock
-from holdfast.jobs import payload as payloads
-from holdfast.jobs import throttlers
+from holdfast.jobs import damage, throttlers
+from holdfast.jobs.damage import Damaged
 from holdfast.jobs.states import Rescheduled
 from holdfast.jobs.throttle import TOLERANCE, Admission, Candidate, Held, Usage, Why, choose, within
 from holdfast.jobs.throttlers import Function, Rate, ThrottledJob, Throttler
@@ -26,7 +26,8 @@ from holdfast.stores.asking import Asking
 from holdfast.stores.breaking import MARK
 from holdfast.stores.contract import Claimed, Report, Turn, Want
 from holdfast.stores.glancing import Glancing
-from holdfast.stores.statements import RowDict, decode_any, decode_words
+from holdfast.stores.reader import RowReader, read_throttler, texts_of
+from holdfast.stores.statements import RowDict, decode_any
 
 SMALLEST = 16  # candidates that are looked at at least
 MOST_CANDIDATES = 1000
@@ -47,9 +48,16 @@ class Lane(Struct, frozen=True, array_like=True):
 
 
 encode_lane = json.Encoder().encode
-decode_lane = json.Decoder(Lane).decode
-read_throttler = lru_cache(maxsize=64)(throttlers.decode)
-words_of = lru_cache(maxsize=1024)(lambda text: frozenset(decode_words(text)))
+words_of = lru_cache(maxsize=1024)(lambda text: frozenset(texts_of(text)))
+
+
+def decode_lane(text: str) -> Lane:
+    """A damaged lane is open: its jobs are looked at again."""
+    found = damage.read(read_lane, text)
+    return Lane() if isinstance(found, Damaged) else found
+
+
+read_lane = json.Decoder(Lane).decode
 
 
 class Look(Struct, frozen=True):
@@ -235,7 +243,7 @@ class Claiming(Glancing):
                 row["id"],
                 row["job_type"],
                 row["job_key"],
-                payloads.load(row["payload"]),
+                RowReader(row).table("payload"),
                 row["throttle_factor"],
                 row["priority"],
                 self._known(row["scheduled_run_time"]),
@@ -501,7 +509,8 @@ def pool_in(throttler: Throttler | None, row: RowDict) -> str | None:
     """The pool of a row that was asked for with the value of the throttler's key."""
     if not throttlers.is_keyed(throttler):
         return None
-    return throttlers.pool_of_value(throttler, None if row["value"] is None else decode_any(row["value"]))
+    value = None if row["value"] is None else damage.read(decode_any, row["value"])
+    return throttlers.pool_of_value(throttler, None if isinstance(value, Damaged) else value)
 
 
 def _lane(candidate: Candidate, held: Held | None) -> Lane | None:

@@ -6,7 +6,7 @@
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from enum import Enum
@@ -24,7 +24,7 @@ from holdfast.jobs.payload import MAX_BYTES
 from holdfast.jobs.placement import DUTIES, PREFER_FOR, DutyRule
 from holdfast.jobs.routines import Routine
 from holdfast.jobs.schedules import Schedule
-from holdfast.jobs.secrets import Redaction, redacted
+from holdfast.jobs.secrets import EveryName, Redaction, redacted
 from holdfast.jobs.states import Change, Happening
 from holdfast.workflows.definition import Definition, StepDefinition
 from holdfast.workflows.plan import StepRow
@@ -85,6 +85,7 @@ class TypeRow(Struct, frozen=True):
     secrets: tuple[str, ...] = ()  # arguments that nobody is shown
     prefers: tuple[str, ...] = ()
     prefer_for: float = PREFER_FOR
+    damaged: tuple[str, ...] = ()  # columns that cannot be read
 
 
 class NewJob(Struct, frozen=True, gc=False):
@@ -394,6 +395,7 @@ class RoutineRow(Struct, frozen=True):
     create_time: datetime
     update_time: datetime
     parts: tuple[PartRow, ...]
+    damaged: tuple[str, ...] = ()  # columns that cannot be read
 
     @property
     def name(self) -> str:
@@ -534,6 +536,7 @@ class RunStep(Struct, frozen=True):
     start_time: datetime | None = None
     end_time: datetime | None = None
     creation_held: bool = False  # its tasks may not be made (F17)
+    damaged: tuple[str, ...] = ()  # columns that cannot be read
 
 
 class StepOfRun(Struct, frozen=True):
@@ -570,15 +573,21 @@ class RunRow(Struct, frozen=True):
     steps: tuple[RunStep, ...]
     holds: tuple[Hold, ...] = ()  # that it is kept back by
     archived: bool = False
+    damaged: tuple[str, ...] = ()  # columns that cannot be read
+
+    @property
+    def secrets(self) -> Collection[str]:
+        """The params that nobody is shown; all of them if the definition, which names them, cannot be read."""
+        return EveryName() if "definition" in self.damaged else self.definition.secrets
 
     @property
     def shown_params(self) -> dict[str, Any]:
         """Without those that nobody is shown."""
-        return redacted(self.params, self.definition.secrets)
+        return redacted(self.params, self.secrets, whole="params" in self.damaged)
 
     @property
     def shown_published(self) -> dict[str, Any]:
-        return redacted(self.published, self.definition.secrets)
+        return redacted(self.published, self.secrets, whole="published" in self.damaged)
 
     @property
     def title(self) -> str:
@@ -713,6 +722,15 @@ class RecentEnd(Struct, frozen=True):
     execution_time: float | None
 
 
+class DamagedRow(Struct, frozen=True):
+    """A row with columns that cannot be read."""
+
+    table: str
+    key: str  # by which it is found in its table
+    columns: Mapping[str, str]  # each with the reason
+    living: bool = False  # a job that has not ended
+
+
 class RequestKey(Struct, frozen=True):
     """A request that must not be carried out twice."""
 
@@ -773,6 +791,10 @@ class Store(Protocol):
     def instances(self) -> Sequence[str]: ...
 
     def check(self) -> Sequence[tuple[str, bool, str]]: ...
+
+    def damaged_rows(self, newest: int) -> Sequence[DamagedRow]:
+        """Rows with columns that cannot be read, among the newest of tables that grow, and all of the others."""
+        ...
 
     def ready(self) -> None: ...
 

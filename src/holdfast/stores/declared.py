@@ -7,7 +7,6 @@ from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.errors import Conflict, NotFound, quoted
-from holdfast.jobs.job import Outcome, State
 from holdfast.jobs.states import (
     STATUS,
 )
@@ -17,7 +16,8 @@ from holdfast.stores.contract import (
     QueueRow,
     TypeRow,
 )
-from holdfast.stores.statements import RowDict, Statements, decode_words, encode_json
+from holdfast.stores.reader import RowReader, outcome_of, state_of
+from holdfast.stores.statements import RowDict, Statements, encode_json
 
 LIVING, ARCHIVE = "*job", "*archive"  # in a queue's place; no queue has such a name
 
@@ -145,15 +145,17 @@ class Declared(Statements):
         return {row["job_type"]: self._type_of(row) for row in rows}
 
     def _type_of(self, row: RowDict) -> TypeRow:
-        values = {name: row[name] for name in TypeRow.__struct_fields__}
+        read = RowReader(row)
+        values = {name: row[name] for name in TYPE_COLUMNS}
         for name in ("default_time_windows", "labels", "prefers", "secrets"):
-            values[name] = decode_words(values[name])
+            values[name] = read.texts(name)
+        values["damaged"] = tuple(read.damaged)
         for name in FLAGS:
             values[name] = bool(values[name])
         return TypeRow(**values)
 
     def _type_params(self, row: TypeRow, now: datetime) -> dict[str, Any]:
-        params = {name: getattr(row, name) for name in TypeRow.__struct_fields__}
+        params = {name: getattr(row, name) for name in TYPE_COLUMNS}
         params["default_time_windows"] = encode_json(row.default_time_windows).decode()
         for name in ("labels", "prefers", "secrets"):
             params[name] = encode_json(params[name]).decode()
@@ -188,8 +190,8 @@ class Declared(Statements):
         with self.work(write=False):
             found: dict[str, dict[str, int]] = {row.name: {} for row in self._read_queues()}
             for row in self.rows("counts"):
-                outcome = None if row["outcome"] is None else Outcome(row["outcome"])
-                status = STATUS[State(row["state"]), outcome]
+                read = RowReader(row)
+                status = STATUS.get((state_of(read), outcome_of(read)), "dead")
                 found[row["queue"]][status] = found[row["queue"]].get(status, 0) + row["count"]
             return found
 
@@ -207,6 +209,7 @@ class Declared(Statements):
         self.run("add_audit", {**params, "detail": detail or None, "now": self.time(self.now())})
 
 
+TYPE_COLUMNS = tuple(name for name in TypeRow.__struct_fields__ if name != "damaged")
 FLAGS = ("timeout_named", "retries_named", "has_handler", "has_retry_handler", "has_response_handler")
 
 

@@ -17,10 +17,10 @@ from holdfast.stores.claiming import (
     is_open,
     place_in_line,
     pool_in,
-    read_throttler,
 )
 from holdfast.stores.contract import QueueRow, RunRow, TypeRow
-from holdfast.stores.statements import RowDict, decode_words
+from holdfast.stores.reader import read_throttler, texts_of
+from holdfast.stores.statements import RowDict
 from holdfast.workflows.plan import STARTED
 
 MOST_USERS = 1000  # jobs that use a limit, of which the first are named
@@ -181,7 +181,7 @@ class Explaining(Claiming):
 
     def _seen(self, row: RowDict, held: Mapping[int, int]) -> WorkerSeen:
         names = ("queues", "types", "labels", "duties")
-        queues, types, labels, duties = (decode_words(row[name]) for name in names)
+        queues, types, labels, duties = (texts_of(row[name]) for name in names)
         return WorkerSeen(
             id=row["id"],
             name=row["name"],

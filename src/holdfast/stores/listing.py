@@ -14,7 +14,8 @@ from holdfast.jobs.job import Job, State
 from holdfast.stores.contract import AttemptRecord, AuditRow, Filter, Page, RecentEnd
 from holdfast.stores.declared import ARCHIVE, LIVING
 from holdfast.stores.explaining import LAST_ENDS, Explaining
-from holdfast.stores.statements import RowDict, error_of
+from holdfast.stores.reader import error_of
+from holdfast.stores.statements import RowDict
 
 BUDGET = 10_000  # jobs looked at for a page
 MOST_IDS = 2000  # that are looked up one by one
@@ -55,7 +56,7 @@ class Listing(Explaining):
 
     def _record_of(self, row: RowDict) -> AttemptRecord:
         values = {name: row[name] for name in ("id", "job", "attempt", "outcome", "state")}
-        error = None if row["error"] is None else error_of(row["error"])
+        error = error_of(row["error"])
         return AttemptRecord(**values, time=self._known(row["end_time"]), error=error)
 
     def recent_ends(self) -> Sequence[RecentEnd]:

@@ -15,17 +15,16 @@ import msgspec
 from msgspec import structs
 
 from holdfast.errors import NotFound, backticked
-from holdfast.jobs import payload as payloads
 from holdfast.jobs import routines as rules
 from holdfast.jobs.job import Outcome, Situation, State
 from holdfast.jobs.routines import Routine, TurnEnd
 from holdfast.jobs.states import Aborted, Change, Row, Succeeded
 from holdfast.stores.contract import NewJob, News, PartRow, Report, RoutineRow, TypeRow
+from holdfast.stores.reader import RowReader
 from holdfast.stores.run_archive import RunArchive
-from holdfast.stores.statements import BATCH, RowDict, encode_json, error_of
+from holdfast.stores.statements import BATCH, RowDict, encode_json
 
 encode_routine = msgspec.json.Encoder(order="deterministic").encode
-decode_routine = msgspec.json.Decoder(Routine).decode
 decode_effects = msgspec.json.Decoder(dict[str, float | None]).decode
 
 
@@ -84,7 +83,7 @@ class Looping(RunArchive):
                     self._ask_to_abort(row, actor)
                 elif row is not None and row.state is not State.FINAL:
                     self.apply([Report(row.id, Aborted(actor), actor=actor, action="abort")])
-            routine = decode_routine(self._locked_routine(name)["definition"])
+            routine = routine_of(RowReader(self._locked_routine(name)))
             self.run("drop_parts", {"routine": name})
             self._drop_all_turns(routine)
 
@@ -109,8 +108,9 @@ class Looping(RunArchive):
         return kept
 
     def _end_turns(self, row: RowDict, ended: Sequence[tuple[Report, Change]], now: datetime) -> Iterator[int]:
-        routine = decode_routine(row["definition"])
-        goes_on = not (row["paused"] or row["removed"])
+        read = RowReader(row)
+        routine = routine_of(read)
+        goes_on = not (row["paused"] or row["removed"] or read.damaged)
         for report, change in ended:
             for part in self._part_of(routine, change.row):
                 yield change.row.id
@@ -181,9 +181,10 @@ class Looping(RunArchive):
         """Every part of a routine that is not paused has a turn; how many were made."""
         with self.work():
             row = self._locked_routine(name)
-            if row["paused"] or row["removed"]:
+            read, params = RowReader(row), {"routine": name}
+            routine = routine_of(read)
+            if row["paused"] or row["removed"] or read.damaged:
                 return 0
-            routine, params = decode_routine(row["definition"]), {"routine": name}
             for index in range(routine.scale):
                 self.run("add_part", {**params, "part": index})
             for part in self.rows("orphaned_parts", {**params, "job_type": routine.job_type}):
@@ -191,9 +192,10 @@ class Looping(RunArchive):
             return self._begin_turns(routine, self.now())
 
     def _lacks_turns(self, row: RowDict) -> bool:
-        if row["paused"] or row["removed"]:
+        read, params = RowReader(row), {"routine": row["name"]}
+        routine = routine_of(read)
+        if row["paused"] or row["removed"] or read.damaged:
             return False
-        routine, params = decode_routine(row["definition"]), {"routine": row["name"]}
         if sum(part["part"] < routine.scale for part in self.rows("parts", params)) < routine.scale:
             return True
         orphaned = self.rows("orphaned_parts", {**params, "job_type": routine.job_type})
@@ -203,10 +205,11 @@ class Looping(RunArchive):
         """Turns that nobody has, of a routine that is paused, removed, or has another scale now."""
         with self.work():
             row = self.rows("routines_named", {"name": name})[0]
-            stands = row["paused"] or row["removed"]
-            scale = decode_routine(row["definition"]).scale
+            stands, read = row["paused"] or row["removed"], RowReader(row)
+            scale = routine_of(read).scale
             parts = self.rows("parts", {"routine": name})
             ids = [part["job"] for part in parts if part["job"] is not None and (stands or part["scale"] != scale)]
+            ids = [] if read.damaged and not stands else ids
             self._drop_hints(ids)
             free = [each for each in self._lock(ids).values() if each is not None and is_free(each)]
             self.apply([Report(each.id, Aborted("routine")) for each in free])
@@ -246,18 +249,19 @@ class Looping(RunArchive):
         parts = self.rows("parts", {"routine": row["name"]})
         ids = [part["job"] for part in parts if part["job"] is not None]
         turns = {each["id"]: each for each in self.rows("jobs_by_id", {"ids": self.pack(ids)})}
+        read = RowReader(row)
         return RoutineRow(
-            routine=decode_routine(row["definition"]),
+            routine=routine_of(read),
             paused=bool(row["paused"]),
             removed=bool(row["removed"]),
             create_time=self._known(row["create_time"]),
             update_time=self._known(row["update_time"]),
             parts=tuple(self._part_row(part, turns.get(part["job"])) for part in parts),
+            damaged=tuple(read.damaged),
         )
 
     def _part_row(self, row: RowDict, living: RowDict | None) -> PartRow:
-        turn = None if living is None else self.job_of(living)
-        checkpoint = row["checkpoint"] if living is None else living["checkpoint"]
+        turn, read = None if living is None else self.job_of(living), RowReader(row)
         return PartRow(
             index=row["part"],
             turn=turn,
@@ -267,10 +271,15 @@ class Looping(RunArchive):
             last_job=row["last_job"],
             last_end_time=self.moment(row["last_end_time"]),
             last_outcome=row["last_outcome"],
-            error=None if row["error"] is None else error_of(row["error"]),
+            error=read.error("error"),
             error_time=self.moment(row["error_time"]),
-            checkpoint=None if checkpoint is None else payloads.load(checkpoint),
+            checkpoint=(read if living is None else RowReader(living)).value("checkpoint"),
         )
+
+
+def routine_of(read: RowReader) -> Routine:
+    """A routine as it is stored. One that is damaged keeps what its turns leave, and begins none until code declares it again."""
+    return read.read("definition", rules.decode, lambda _: Routine(read.row["name"], every=0))
 
 
 def turn_job(routine: Routine, declared: TypeRow, part: RowDict, at: datetime) -> NewJob:

@@ -5,8 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.errors import Invalid, NotFound, quoted
-from holdfast.jobs import payload as payloads
-from holdfast.jobs.job import Attempt, AttemptEnd, Job, Move, Outcome, Progress, Situation, State
+from holdfast.jobs.job import Attempt, AttemptEnd, Job, Move, Progress, Situation, State
 from holdfast.jobs.states import (
     STATUS,
     UNANSWERED,
@@ -15,7 +14,8 @@ from holdfast.stores.contract import (
     Filter,
 )
 from holdfast.stores.declared import Declared
-from holdfast.stores.statements import RowDict, decode_answer, decode_words, error_of
+from holdfast.stores.reader import RowReader, outcome_of, situation_of, state_of
+from holdfast.stores.statements import RowDict
 
 
 class Reading(Declared):
@@ -78,19 +78,20 @@ class Reading(Declared):
 
     def job_of(self, row: RowDict, duplicate: bool = False) -> Job:
         """The value for a row of a job table or of the archive. The worker of a wait is its attempt's, not the job's (R3)."""
-        state, outcome = State(row["state"]), None if row["outcome"] is None else Outcome(row["outcome"])
+        read = RowReader(row)
+        state, outcome = state_of(read), outcome_of(read)
         return Job(
             id=row["id"],
             job_type=row["job_type"],
             job_key=row["job_key"],
             queue=row["queue"],
             state=state,
-            status=STATUS[state, outcome],
-            situation=None if row["situation"] is None else Situation(row["situation"]),
+            status=STATUS.get((state, outcome), "dead"),
+            situation=situation_of(read),
             outcome=outcome,
-            payload=payloads.load(row["payload"]),
-            result=None if row["result"] is None else payloads.load(row["result"]),
-            error=error_of(row["error"]),
+            payload=read.table("payload"),
+            result=read.value("result"),
+            error=read.error("error"),
             attempt=row["attempt"],
             failures=row["failures"],
             losses=row["losses"],
@@ -99,7 +100,7 @@ class Reading(Declared):
             priority=row["priority"],
             timeout=row["timeout"],
             throttle_factor=row["throttle_factor"],
-            time_windows=() if row["time_windows"] is None else decode_words(row["time_windows"]),
+            time_windows=read.texts("time_windows"),
             scheduled_run_time=self._known(row["scheduled_run_time"]),
             expires_time=self.moment(row["expires_time"]),
             create_time=self._known(row["create_time"]),
@@ -111,10 +112,11 @@ class Reading(Declared):
             worker=None if row["situation"] == Situation.WAITING else _worker_of(row),
             retry_of=row["retry_of"],
             progress=None if row["progress"] is None else Progress(row["progress"], row["progress_text"] or ""),
-            answer=None if row["answer"] is None else decode_answer(row["answer"]),
+            answer=read.answer("answer"),
             run=row["run"],
             duplicate=duplicate,
             archived="archive_time" in row,
+            damaged=tuple(read.damaged),
             source=self.source,
         )
 
@@ -138,9 +140,10 @@ class Reading(Declared):
         return found
 
     def _attempt_of(self, row: RowDict) -> Attempt:
-        error = None if row["error"] is None else error_of(row["error"])
-        start, end = self.moment(row["start_time"]), self.moment(row["end_time"])
-        return Attempt(row["attempt"], start, end, AttemptEnd(row["outcome"]), error, row["traceback"], row["worker"])
+        read = RowReader(row)
+        error, start, end = read.error("error"), self.moment(row["start_time"]), self.moment(row["end_time"])
+        outcome = read.one_of("outcome", AttemptEnd, AttemptEnd.ERROR)
+        return Attempt(row["attempt"], start, end, outcome, error, row["traceback"], row["worker"])
 
     def history(self, job_id: int) -> Sequence[Move]:
         """Every move in order, told from the row, the attempts' records and the audit (J9)."""

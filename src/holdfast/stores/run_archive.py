@@ -14,7 +14,8 @@ from datetime import datetime, timedelta
 from holdfast.errors import Conflict
 from holdfast.stores.archiving import LOT, Archiving
 from holdfast.stores.contract import RunPage, RunRow
-from holdfast.stores.statements import RowDict, decode_words, encode_json
+from holdfast.stores.reader import texts_of
+from holdfast.stores.statements import RowDict, encode_json
 
 RUNS = 100  # moved, or followed by their jobs, in one transaction
 FORGOTTEN = 1000  # let go of in one
@@ -110,7 +111,7 @@ class RunArchive(Archiving):
 
     def _to_archive(self, run: RowDict, limit: int) -> int:
         words = {
-            "types": self.words(decode_words(run["types"])),
+            "types": self.words(texts_of(run["types"])),
             "low": f"{run['trigger']}:",
             "high": f"{run['trigger']};",
         }

@@ -8,6 +8,7 @@ Rules:
 - A task's job is of type `<workflow>.<step>` and has the key `<trigger>:<task>` (F21).
 """
 
+import logging
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,12 +20,14 @@ from msgspec import UNSET, Struct, field, structs
 
 from holdfast.clock import Clock
 from holdfast.errors import Conflict
+from holdfast.jobs.damage import UNREADABLE
 from holdfast.jobs.job import Outcome
 from holdfast.jobs.numbers import as_stored
 from holdfast.jobs.states import DEFAULT_RETRIES, DEFAULT_TIMEOUT, Change
 from holdfast.stores.adding import Unstored
 from holdfast.stores.contract import Done, NewJob, RunRow, RunStep, StepOfRun, Submission, Turn, TurnAnswer
-from holdfast.stores.runs import Runs, decode_names, decode_object, params_of
+from holdfast.stores.reader import RowReader
+from holdfast.stores.runs import DamagedRun, Runs, decode_object, params_of
 from holdfast.stores.statements import RowDict, encode_json
 from holdfast.workflows import definition as definitions
 from holdfast.workflows.definition import Definition
@@ -38,6 +41,8 @@ FEW = 50  # steps that are read before it is certain that they are needed
 FEW_READS = 3  # of the next steps that a plan asks for; if it asks again, an error goes down a chain, and all are read
 NOT_BEGUN = (StepState.DORMANT, StepState.SKIP_BY_ERROR)
 NO_STEPS: Mapping[str, RunStep] = {}
+
+logger = logging.getLogger("holdfast.workflows")
 
 
 class TaskEnd(Struct, frozen=True):
@@ -226,13 +231,22 @@ class Running(Runs):
         """Count what ended, and do what follows from it."""
         touched = list(dict.fromkeys(end.step for end in ends))
         for row in found:  # none: it was deleted, and its tasks are nobody's
-            head = self._head(row)
+            try:
+                head, known = self._head(row), self._by_name(steps)
+            except DamagedRun as error:
+                logger.error("The end of a task is stored, and not counted. %s", error)
+                continue
             if head.over:
                 self._count_only(head, ends)
             else:
-                self._go_on(head, ends, touched, found=self._by_name(steps))
+                self._go_on(head, ends, touched, found=known)
 
     def _head(self, row: RowDict, shape: Shape | None = None) -> "RunHead":
+        """`DamagedRun` if what decides how it goes on cannot be read."""
+        read = RowReader(row)
+        state, ignore = read.one_of("state", WorkflowState, WorkflowState.STUCK), read.texts("ignore")
+        if read.damaged:
+            raise self.damaged_run(row["id"], "run", *read.damaged)
         return RunHead(
             id=row["id"],
             trigger=row["trigger"],
@@ -242,10 +256,10 @@ class Running(Runs):
             step_params=row["step_params"],
             published=row["published"],
             publication=row["publication"],
-            ignore=decode_names(row["ignore"]),
+            ignore=ignore,
             priority=row["priority"],
             aborted=bool(row["aborted"]),
-            over=WORKFLOW_STATES[WorkflowState(row["state"])].done,
+            over=WORKFLOW_STATES[state].done,
         )
 
     def _count_only(self, head: "RunHead", ends: Sequence[TaskEnd]) -> None:
@@ -390,7 +404,10 @@ class Running(Runs):
         if not before <= rows.keys():
             return {}
         row = {"params": head.params, "step_params": head.step_params}
-        params = params_of(shape, step, row, decode_object(head.published))
+        try:
+            params = params_of(shape, step, row, decode_object(head.published))
+        except UNREADABLE:
+            return {}  # the tasks say so when they are run
         seen = {name: rows[name].state.value for name in before}
         secrets = shape.definition.secrets
         told = StepOfRun(shape.definition.name, head.trigger, declared, RunStep(rows[step]), params, seen, secrets)

@@ -9,14 +9,17 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import Clock
-from holdfast.errors import NotFound, backticked
-from holdfast.jobs import payload as payloads
+from holdfast.errors import Conflict, NotFound, backticked
+from holdfast.jobs import damage
+from holdfast.jobs.damage import Damaged
 from holdfast.jobs.job import Job
 from holdfast.stores.contract import RunRow, RunStep, StepOfRun
 from holdfast.stores.holding import Holding
+from holdfast.stores.reader import RowReader
 from holdfast.stores.statements import RowDict
 from holdfast.workflows import definition as definitions
-from holdfast.workflows.definition import Definition
+from holdfast.workflows.definition import Definition, StepDefinition
+from holdfast.workflows.partition import Simple
 from holdfast.workflows.partition import decode as decode_partition
 from holdfast.workflows.plan import Shape, StepRow
 from holdfast.workflows.states import StepState, WorkflowState
@@ -24,7 +27,6 @@ from holdfast.workflows.states import StepState, WorkflowState
 MOST = 1000  # rows of one look
 SHAPES = 200  # definitions that are remembered
 decode_object = msgspec.json.Decoder(dict[str, Any]).decode
-decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 class Runs(Holding):
@@ -50,7 +52,9 @@ class Runs(Holding):
     def workflows(self) -> Mapping[str, Definition]:
         """Every workflow that some code has declared, by name."""
         with self.lone():
-            return {row["name"]: definitions.decode(row["definition"]) for row in self.rows("workflows")}
+            rows = self.rows("workflows")
+        found = {row["name"]: damage.read(definitions.decode, row["definition"]) for row in rows}
+        return {name: text for name, text in found.items() if not isinstance(text, Damaged)}
 
     # Looking
 
@@ -141,36 +145,40 @@ class Runs(Holding):
         return sorted(last.values(), key=lambda job: job.id)[:limit]
 
     def _run_row(self, row: RowDict) -> RunRow:
-        archived = "archive_time" in row
-        steps = self.rows("archived_steps" if archived else "steps", {"run": row["id"]})
+        archived, read = "archive_time" in row, RowReader(row)
+        steps = [
+            self._run_step(each) for each in self.rows("archived_steps" if archived else "steps", {"run": row["id"]})
+        ]
         return RunRow(
             id=row["id"],
             workflow=row["workflow"],
             trigger=row["trigger"],
-            state=WorkflowState(row["state"]),
-            definition=definitions.decode(row["definition"]),
-            params=payloads.load(row["params"]),
-            step_params=payloads.load(row["step_params"]),
-            published=payloads.load(row["published"]),
+            state=read.one_of("state", WorkflowState, WorkflowState.STUCK),
+            definition=read.read("definition", definitions.decode, lambda _: outline(row["workflow"], steps)),
+            params=read.table("params"),
+            step_params=read.table("step_params"),
+            published=read.table("published"),
             publication=row["publication"],
-            ignore=decode_names(row["ignore"]),
+            ignore=read.texts("ignore"),
             priority=row["priority"],
             progress=round(row["progress"], 4),
             aborted=bool(row["aborted"]),
             create_time=self._known(row["create_time"]),
             update_time=self._known(row["update_time"]),
             end_time=self.moment(row["end_time"]),
-            steps=tuple(map(self._run_step, steps)),
+            steps=tuple(steps),
             holds=() if archived else self.holds_of(row["workflow"], row["id"]),
             archived=archived,
+            damaged=tuple(read.damaged),
         )
 
     def _run_step(self, row: RowDict) -> RunStep:
+        read = RowReader(row)
         return RunStep(
             counts=StepRow(
                 name=row["name"],
-                partition=decode_partition(row["partition"]),
-                state=StepState(row["state"]),
+                partition=read.read("partition", decode_partition, lambda _: Simple()),
+                state=read.one_of("state", StepState, StepState.ERROR),
                 created=row["created"],
                 undone=row["undone"],
                 succeeded=row["succeeded"],
@@ -183,6 +191,7 @@ class Runs(Holding):
             start_time=self.moment(row["start_time"]),
             end_time=self.moment(row["end_time"]),
             creation_held=bool(row["creation_held"]),
+            damaged=tuple(read.damaged),
         )
 
     def _no_run(self, workflow: str, trigger: str) -> RunRow:
@@ -194,8 +203,10 @@ class Runs(Holding):
         """A run's definition, read once: it never changes."""
         shape = self._shapes.get(run)
         if shape is None:
-            text = self.rows("definition_of", {"id": run})[0]["definition"]
-            shape = self._shapes[run] = Shape(definitions.decode(text))
+            definition = damage.read(definitions.decode, self.rows("definition_of", {"id": run})[0]["definition"])
+            if isinstance(definition, Damaged):
+                raise self.damaged_run(run, "run", "definition")
+            shape = self._shapes[run] = Shape(definition)
             while len(self._shapes) > SHAPES:
                 self._shapes.pop(next(iter(self._shapes)))
         return shape
@@ -207,7 +218,39 @@ class Runs(Holding):
         return {"run": run, "names": self.words(sorted(names))}
 
     def _by_name(self, rows: Iterable[RowDict]) -> dict[str, RunStep]:
-        return {row["name"]: self._run_step(row) for row in rows}
+        """Steps that something is decided by; `DamagedRun` if one of them cannot be read."""
+        found = {row["name"]: (row["run"], self._run_step(row)) for row in rows}
+        for run, step in found.values():
+            if step.damaged:
+                raise self.damaged_run(run, "step", *step.damaged)
+        return {name: step for name, (_, step) in found.items()}
+
+    def refuse_damaged(self, row: RunRow) -> None:
+        """`DamagedRun` for one whose row, or a step's, cannot be read: nothing may be decided by it."""
+        if row.damaged:
+            raise self.damaged_run(row.id, "run", *row.damaged)
+        for step in row.steps:
+            if step.damaged:
+                raise self.damaged_run(row.id, "step", *step.damaged)
+
+    def damaged_run(self, run: int, table: str, *columns: str) -> "DamagedRun":
+        return DamagedRun(
+            f"Run {run} of instance `{self.instance}` cannot go on: in table `{self.instance}__{table}` {damaged_columns(columns)} cannot be "
+            "read. Write what stood there before, for instance from a backup, and try again."
+        )
+
+
+class DamagedRun(Conflict):
+    """A run that nothing can be decided about, because a column of its row or of a step's row cannot be read."""
+
+
+def outline(workflow: str, steps: Iterable[RunStep]) -> Definition:
+    """What is known of a definition that cannot be read: the names of its steps."""
+    return Definition(name=workflow, steps=tuple(StepDefinition(name=step.counts.name) for step in steps))
+
+
+def damaged_columns(columns: Sequence[str]) -> str:
+    return f"the column{'s' * (len(columns) > 1)} {', '.join(f'`{name}`' for name in columns)}"
 
 
 def params_of(shape: Shape, step: str, row: Mapping[str, Any], published: Mapping[str, Any]) -> dict[str, Any]:

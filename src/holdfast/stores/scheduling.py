@@ -7,6 +7,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,11 +15,14 @@ import msgspec
 from msgspec import structs
 
 from holdfast.errors import Conflict, HoldfastError, NotFound, Unavailable, backticked
+from holdfast.jobs import damage
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import schedules as rules
+from holdfast.jobs.damage import UNREADABLE, Damaged
 from holdfast.jobs.job import Job
 from holdfast.jobs.numbers import as_stored
 from holdfast.jobs.schedules import Firings, Schedule
+from holdfast.jobs.secrets import SHOWN
 from holdfast.stores.building import Building
 from holdfast.stores.contract import Fired, FiringRow, NewJob, News, ScheduleRow, TypeRow
 from holdfast.stores.statements import RowDict
@@ -159,13 +163,12 @@ class Scheduling(Building):
             fired: list[tuple[RowDict, Schedule, Firings]] = []
             for row in sorted(rows, key=lambda row: (row["next_time"], row["name"])):
                 try:
-                    schedule = self._in_force(row)
-                except msgspec.MsgspecError as error:
-                    sentence = f"Schedule `{row['name']}` is left to newer workers: this one cannot read it ({error})."
-                    told.append((0, sentence))
-                else:
-                    due = self._known(row["next_time"])
+                    schedule, due = read_definition(definition_in_force(row)), self._known(row["next_time"])
                     fired.append((row, schedule, rules.firings(schedule, due, now, min(most, rules.BATCH))))
+                except UNREADABLE:
+                    told.append(
+                        (0, f"Schedule `{row['name']}` does not fire: this worker cannot read it. {schedule_cure(row)}")
+                    )
             if fired:
                 self._move_on(fired, now)
             return told + [(len(found.times), self._late(row, found, now)) for row, _, found in fired]
@@ -275,7 +278,8 @@ class Scheduling(Building):
         following = None
         if text is not None:
             times = self.moment(row["next_time"]), self.moment(row["last_time"])
-            following = rules.changed_time(decode_definition(text), *times, now)
+            with suppress(*UNREADABLE):  # a damaged one has no times
+                following = rules.changed_time(read_definition(text), *times, now)
         params = {**after, "removed": bool(after["removed"]), "name": row["name"]}
         self.run("change_schedule", {**params, "next_time": self.time(following), "now": self.time(now)})
 
@@ -285,11 +289,18 @@ class Scheduling(Building):
         return self._schedule_of(self._locked_schedule(name))
 
     def _in_force(self, row: RowDict) -> Schedule:
-        return decode_definition(row["set_definition"] or row["declared_definition"])
+        """`Conflict` if its definition is damaged."""
+        found = damage.read(read_definition, definition_in_force(row))
+        if isinstance(found, Damaged):
+            raise Conflict(
+                f"Schedule `{row['name']}` of instance `{self.instance}` cannot be read. {schedule_cure(row)}"
+            )
+        return found
 
     def _schedule_of(self, row: RowDict) -> ScheduleRow:
+        schedule = damage.read(read_definition, definition_in_force(row))
         return ScheduleRow(
-            schedule=self._in_force(row),
+            schedule=damaged_schedule(row["name"], schedule) if isinstance(schedule, Damaged) else schedule,
             source="code" if row["set_definition"] is None else "operator",
             declared=row["declared_definition"] is not None,
             removed=bool(row["removed"]),
@@ -297,7 +308,7 @@ class Scheduling(Building):
             last_time=self.moment(row["last_time"]),
             last_job=row["last_job"],
             count=row["count"],
-            problem=row["problem"],
+            problem=f"It cannot be read. {schedule_cure(row)}" if isinstance(schedule, Damaged) else row["problem"],
             create_time=self._known(row["create_time"]),
             update_time=self._known(row["update_time"]),
         )
@@ -307,6 +318,33 @@ class Scheduling(Building):
         return FiringRow(
             row["schedule"], row["count"], time, fire_time, row["job"], bool(row["duplicate"]), row["actor"]
         )
+
+
+def read_definition(text: str) -> Schedule:
+    """What a stored definition says; one of `UNREADABLE` if that is no schedule."""
+    found = decode_definition(text)
+    if found.every is not None and not found.every >= rules.SHORTEST:
+        raise ValueError(f"every={found.every} is no period")
+    return found
+
+
+def definition_in_force(row: RowDict) -> str:
+    found: str = row["declared_definition"] if row["set_definition"] is None else row["set_definition"]
+    return found
+
+
+def damaged_schedule(name: str, damaged: Damaged) -> Schedule:
+    """What is shown of a schedule that cannot be read: not its text, in which there may be secret arguments."""
+    return Schedule(name=name, job_type="", payload=damage.shown(structs.replace(damaged, text=SHOWN)))
+
+
+def schedule_cure(row: RowDict) -> str:
+    if row["set_definition"] is None:
+        return "Its definition is damaged. Start a worker whose code declares it: that stores it again."
+    return (
+        f"The definition that an operator set is damaged. Set it again with `holdfast schedules add {row['name']}`, or go back to what the "
+        f"code declares with `holdfast schedules add {row['name']} --declared`."
+    )
 
 
 def definition_text(schedule: Schedule) -> str:

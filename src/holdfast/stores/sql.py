@@ -15,17 +15,19 @@ from holdfast.jobs.numbers import LARGEST_ID
 from holdfast.jobs.placement import DutyRule
 from holdfast.stores.admitting import Admitting
 from holdfast.stores.contract import (
+    DamagedRow,
     Pulse,
     Restored,
     WorkerJoin,
     WorkerRow,
 )
+from holdfast.stores.inspection import damaged_rows
 from holdfast.stores.migrate import is_leaving
+from holdfast.stores.reader import texts_of
 from holdfast.stores.restoration import Restoration
 from holdfast.stores.statements import (
     BATCH,
     RowDict,
-    decode_words,
     encode_json,
 )
 
@@ -69,6 +71,10 @@ class SqlStore(Admitting):
         }
         return Pulse(row["overdue_in"], **flags)
 
+    def damaged_rows(self, newest: int) -> Sequence[DamagedRow]:
+        """Rows with columns that cannot be read, among the newest of tables that grow, and all of the others."""
+        return list(damaged_rows(self, newest))
+
     def ready(self) -> None:
         """`Unavailable` if the database does not answer, or is known to take no writes."""
         self.pulse()
@@ -89,7 +95,7 @@ class SqlStore(Admitting):
     def _worker_of(self, row: RowDict) -> WorkerRow:
         values = {name: row[name] for name in WorkerRow.__struct_fields__}
         for name in ("queues", "types", "labels", "duties"):
-            values[name] = decode_words(values[name])
+            values[name] = texts_of(values[name])
         values["start_time"], values["beat_time"] = self.moment(row["start_time"]), self.moment(row["beat_time"])
         values["stopping"], values["every_queue"] = bool(row["stopping"]), bool(row["every_queue"])
         return WorkerRow(**values)

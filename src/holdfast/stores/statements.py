@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.clock import Clock
-from holdfast.jobs.job import Answer, JobError, Source
+from holdfast.jobs.job import Source
 from holdfast.stores.contract import News, Taker
 
 RowDict = Mapping[str, Any]
@@ -32,10 +32,7 @@ ALIKE = (
     "retries_named",
 )
 encode_json = msgspec.json.Encoder().encode
-decode_error = msgspec.json.Decoder(JobError).decode
-decode_answer = msgspec.json.Decoder(Answer).decode
 decode_any = msgspec.json.Decoder().decode
-decode_words = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 class Statements(ABC):
@@ -197,11 +194,6 @@ def lots(entries: Sequence[T], length: Callable[[T], int]) -> Iterator[Sequence[
             begin, size = index, 0
         size += more
     yield entries[begin:]
-
-
-def error_of(text: str) -> JobError | None:
-    """The stored form: the word NONE, or JSON (J4)."""
-    return None if text == "NONE" else decode_error(text)
 
 
 def text_of(value: Any) -> str | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast import tracing
 from holdfast.errors import Invalid
+from holdfast.jobs import damage
 from holdfast.jobs.outcome import Snooze
 from holdfast.stores.contract import Claimed
 from holdfast.worker.handler import CALL, CurrentJob, Handler, decode_any
@@ -20,7 +21,8 @@ class WrappedJob(CurrentJob):
 
     def __init__(self, call: Claimed) -> None:
         super().__init__(call)
-        self._payload: dict[str, Any] = decode_any(call.payload)
+        found = damage.read(decode_any, call.payload)
+        self._payload: dict[str, Any] = found if isinstance(found, dict) else {}  # a damaged one reaches no handler
 
     @property
     def payload(self) -> Mapping[str, Any]:

@@ -23,6 +23,7 @@ from holdfast.stores.migrate import Migrations, check_moves, moved, refuse_arriv
 from holdfast.stores.postgres.connection import GIVEN_UP, LOST, Connection, check_conninfo, one_line, passing, sentence
 from holdfast.stores.postgres.floors import Floors, Pin
 from holdfast.stores.postgres.literals import column_literal, literal
+from holdfast.stores.postgres.moments import clipped
 from holdfast.stores.postgres.watch import ChannelWatch
 from holdfast.stores.sql import SqlStore
 
@@ -274,7 +275,14 @@ class PostgresInstance(SqlStore):
 
     def _fetched(self, text: str, params: Mapping[str, Any]) -> list[dict[str, Any]]:
         with self.connection.database.cursor(row_factory=dict_row) as cursor:
-            return cursor.execute(text.encode(), params).fetchall()
+            cursor.execute(text.encode(), params)
+            try:
+                return cursor.fetchall()
+            except psycopg.DataError:  # a moment that no datetime can hold
+                assert cursor.description is not None
+                assert cursor.pgresult is not None
+                names = [column.name for column in cursor.description]
+                return [dict(zip(names, row, strict=True)) for row in clipped(cursor.pgresult, cursor.connection)]
 
     def _begun_anew(self) -> bool:
         """A transaction that only reads goes on as another one, since each of its statements sees a moment of its own anyway."""

@@ -44,6 +44,15 @@ begin
   return null;
 end $$;
 
+CREATE FUNCTION holdfast__value_in(payload text, path text[]) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+begin
+  return (payload::json #> path)::text;
+exception when others then
+  return null;
+end $$;
+
 CREATE TABLE __holdfast_instance (
     name text NOT NULL,
     version integer NOT NULL,
@@ -1027,7 +1036,13 @@ CREATE TRIGGER law_delete AFTER DELETE ON holdfast__job FOR EACH ROW WHEN ((old.
 
 CREATE TRIGGER law_identity AFTER UPDATE OF id, queue, create_time, job_type, job_key ON holdfast__job FOR EACH ROW WHEN ((((((new.id IS DISTINCT FROM old.id) OR (new.queue IS DISTINCT FROM old.queue)) OR (new.create_time IS DISTINCT FROM old.create_time)) OR (new.job_type IS DISTINCT FROM old.job_type)) OR (new.job_key IS DISTINCT FROM old.job_key))) EXECUTE FUNCTION holdfast__job_refuse();
 
-CREATE TRIGGER law_insert AFTER INSERT ON holdfast__job FOR EACH ROW WHEN (((new.state <> ALL (ARRAY['initial'::text, 'running'::text])) OR (new.attempt > 1) OR (((new.state = 'running'::text) OR (new.job_key IS NOT NULL)) AND (current_setting('holdfast.keys'::text, true) IS DISTINCT FROM 'kept'::text)))) EXECUTE FUNCTION holdfast__job_take();
+CREATE TRIGGER law_insert AFTER INSERT ON holdfast__job FOR EACH ROW WHEN (((new.state <> ALL (ARRAY['initial'::text, 'running'::text])) OR (new.attempt > 1) OR (((new.state = 'running'::text) OR (new.job_key IS NOT NULL)) AND (current_setting('holdfast.keys'::text, true) IS DISTINCT FROM 'kept'::text)) OR ((new.payload)::json IS NULL))) EXECUTE FUNCTION holdfast__job_take();
+
+CREATE TRIGGER law_payload AFTER UPDATE OF payload ON holdfast__job FOR EACH ROW WHEN (
+        CASE
+            WHEN (new.payload <> old.payload) THEN ((new.payload)::json IS NULL)
+            ELSE NULL::boolean
+        END) EXECUTE FUNCTION holdfast__job_refuse();
 
 CREATE TRIGGER law_truncate BEFORE TRUNCATE ON holdfast_work FOR EACH STATEMENT EXECUTE FUNCTION holdfast__job_refuse();
 

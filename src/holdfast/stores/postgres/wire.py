@@ -20,6 +20,8 @@ from psycopg.adapt import PyFormat, Transformer
 from psycopg.pq import ConnStatus, ExecStatus, Format
 from psycopg.pq.abc import PGresult
 
+from holdfast.stores.postgres.moments import clipped
+
 NAMED = re.compile(r"%\(([a-z_]+)\)s")
 FINE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 READ, WRITE = select.POLLIN | select.POLLERR | select.POLLHUP, select.POLLOUT
@@ -47,7 +49,11 @@ class Reply:
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         self._loader.set_pgresult(self.result)
-        return self._loader.load_rows(0, self.result.ntuples, tuple)
+        try:
+            return self._loader.load_rows(0, self.result.ntuples, tuple)
+        except psycopg.DataError:  # a moment that no datetime can hold
+            assert self._loader.connection is not None
+            return clipped(self.result, self._loader.connection)
 
     def fetchone(self) -> tuple[Any, ...] | None:
         return next(iter(self.fetchall()), None)

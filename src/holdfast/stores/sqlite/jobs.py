@@ -21,6 +21,8 @@ from msgspec import Struct, structs
 
 from holdfast.clock import Clock, microseconds, moment
 from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable, shown_path
+from holdfast.jobs import damage
+from holdfast.jobs.damage import Damaged
 from holdfast.jobs.job import Job
 from holdfast.stores import queryfile
 from holdfast.stores.adding import is_plain
@@ -41,6 +43,7 @@ LAW = (
     "create_queue_index_of_runs",
     "create_law_update",
     "create_law_insert",
+    "create_law_payload",
     "create_law_delete",
     "create_key_take",
     "create_key_free",
@@ -130,7 +133,7 @@ class SqliteStore(SqlStore):
         for queue in self._read_queues():
             guards = [row["name"] for row in self.rows("catalog_guards", {"table_name": queue.table_name})]
             if guards:
-                for name in ("drop_law_insert", "create_law_insert"):
+                for name in ("drop_law_insert", "create_law_insert", "drop_law_payload", "create_law_payload"):
                     self._cursor.execute(queryfile.fill(STATEMENTS[name], self.instance, queue.table_name))
 
     def _version(self) -> int:
@@ -195,7 +198,9 @@ class SqliteStore(SqlStore):
         return "[" + ",".join(map(str, ids)) + "]"
 
     def unpack(self, value: str) -> list[int]:
-        return ids_of(value)
+        """A list that is damaged names no job: the sweeper finds what it stood for by the rows."""
+        found = damage.read(ids_of, value)
+        return [] if isinstance(found, Damaged) else found
 
     def words(self, values: Sequence[str]) -> str:
         return encode_json(values).decode()
@@ -216,6 +221,12 @@ class SqliteStore(SqlStore):
         return self._filled[key]
 
     def rows(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> list[dict[str, Any]]:
+        try:
+            return self._fetched(name, params, queue)
+        except UnicodeDecodeError:
+            return self._fetched_as_bytes(name, params, queue)
+
+    def _fetched(self, name: str, params: Mapping[str, Any] | None, queue: str) -> list[dict[str, Any]]:
         cursor = self._cursor.execute(self.text(name, queue), params)
         names = self._columns.get((name, queue))
         if names is not None:
@@ -226,6 +237,20 @@ class SqliteStore(SqlStore):
                 self._columns[name, queue] = names
             return [dict(zip(names, row, strict=True)) for row in (first, *cursor.fetchall())]
         return []
+
+    def _fetched_as_bytes(self, name: str, params: Mapping[str, Any] | None, queue: str) -> list[dict[str, Any]]:
+        """The same where a text in a row is damaged, and is not UTF-8: its bytes that are no text are written out."""
+        text = self.text(name, queue)
+        if not text.startswith(("select", "with")):
+            raise Unavailable(
+                f"SQLite file {self.path}: a row has a text that is not UTF-8. `holdfast doctor` names such rows."
+            )
+        names = [column[0] for column in self._cursor.execute(text, params).get_description()]
+        columns = ", ".join(
+            f'case when typeof("{each}") = \'text\' then cast("{each}" as blob) else "{each}" end' for each in names
+        )
+        rows = self._cursor.execute(f"select {columns} from ({text})", params).fetchall()
+        return [dict(zip(names, map(as_text, row), strict=True)) for row in rows]
 
     def run(self, name: str, params: Mapping[str, Any] | None = None, queue: str = "") -> int:
         self._cursor.execute(self.text(name, queue), params)
@@ -809,14 +834,17 @@ class SqliteStore(SqlStore):
         return {row[0]: row for row in rows}, bool(held)
 
     def _startable(self, queue: str, asked: tuple[Any, ...]) -> tuple[list[Any], bool]:
-        """In halves, where they are too large for one text; and whether there is a hold that may be about them."""
+        """In halves, where they are too large for one text or one has a text that is not UTF-8; and whether a hold may be about them."""
         try:
             found, holds = self._cursor.execute(self.text("startable", queue), asked).fetchall()[0]
             return decode_any(found), bool(holds)
-        except apsw.TooBigError:
+        except (apsw.TooBigError, ValueError, msgspec.DecodeError) as error:
             ids = ids_of(asked[-1])
-            if len(ids) == 1:
+            if len(ids) == 1 and isinstance(error, apsw.TooBigError):
                 raise
+            if len(ids) == 1:
+                params = {"now": asked[1], "ids": asked[2]}
+                return [tuple(row.values()) for row in self.rows("startable_rows", params, queue)], True
             half = len(ids) // 2
             parts = [self._startable(queue, (*asked[:-1], self.pack(part))) for part in (ids[:half], ids[half:])]
             return [row for rows, _ in parts for row in rows], parts[0][1]
@@ -847,6 +875,11 @@ def one_of(new: NewJob, now: int) -> tuple[Any, ...]:
     """A plain job as the statements for one take it."""
     options = new.priority, new.throttle_factor, new.timeout, new.retries, new.timeout_named, new.retries_named
     return new.job_type, now, new.retry_of, *options, new.payload
+
+
+def as_text(value: Any) -> Any:
+    """Bytes as text, whatever they are."""
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
 
 
 def running_loop() -> Any:

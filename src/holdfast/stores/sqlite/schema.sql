@@ -706,8 +706,15 @@ end;
 
 CREATE TRIGGER "holdfast_work__insert" before insert on "holdfast_work" when exists (select 1 from "holdfast_work" where id = new.id)
   or (new.state <> 'initial' and not (new.state = 'running' and new.attempt = 1 and new.situation = 'held' and new.id <= (select begun from "holdfast__sequence")))
+  or not json_valid(new.payload)
 begin
-  select raise(abort, 'holdfast law: a new job must be `initial` and have an id of its own');
+  select case when json_valid(new.payload) then raise(abort, 'holdfast law: a new job must be `initial` and have an id of its own')
+    else raise(abort, 'holdfast law: a payload must be JSON') end;
+end;
+
+CREATE TRIGGER "holdfast_work__payload" before update of payload on "holdfast_work" when new.payload <> old.payload and not json_valid(new.payload)
+begin
+  select raise(abort, 'holdfast law: a payload must be JSON');
 end;
 
 CREATE TRIGGER "holdfast_work__delete" after delete on "holdfast_work" when old.state <> 'final'

@@ -20,7 +20,7 @@ order by major, minor, id limit :limit;
 
 -- name: line_before_by_key
 -- As line_before, with the value of a key in the payload.
-select r.*, (j.payload::json #> :path::text[])::text as value from (
+select r.*, {value_in}(j.payload, :path::text[]) as value from (
   select id, job_type, throttle_factor, major, minor from {ready} where queue = :queue and (major, minor, id) < (:major, :minor, :id)
   order by major, minor, id limit :limit) r
 cross join lateral (select payload from {queue_table} where id = r.id offset 0) j

@@ -135,7 +135,7 @@ drop table if exists {table} cascade;
 drop sequence if exists {job_id} cascade;
 
 -- name: drop_functions
-drop function if exists {job_refuse}, {job_take}, {key_free}, {archive_refuse}, {sealed} cascade;
+drop function if exists {job_refuse}, {job_take}, {key_free}, {archive_refuse}, {sealed}, {value_in} cascade;
 
 -- name: disown_tables
 delete from __holdfast_table where instance = :instance;

@@ -23,7 +23,7 @@ from {lease} group by worker, pool;
 
 -- name: bare_usage
 -- The held and waiting jobs under leases that do not say what they use: claimed before there was a limit or this throttler.
-select j.throttle_factor, (j.payload::json #> :path::text[])::text as value
+select j.throttle_factor, {value_in}(j.payload, :path::text[]) as value
 from {lease} l cross join unnest(l.ids) i (id)
   cross join lateral (select throttle_factor, payload, situation from {queue_table} where id = i.id offset 0) j
 where l.queue = :queue and (l.factor is null or (:keyed and l.pool is null)) and j.situation in ('held', 'waiting');
@@ -43,7 +43,7 @@ union all
 
 -- name: candidates_by_key
 -- As candidates, with the value of a key in the payload.
-select r.*, (j.payload::json #> :path::text[])::text as value from (
+select r.*, {value_in}(j.payload, :path::text[]) as value from (
 (select id, job_type, throttle_factor, major, minor, ready_time, ctid::text as spot from {ready} line
  where queue = :queue and {asked} and ready_time <= coalesce(:now::timestamptz, statement_timestamp())
    and (closes_time is null or closes_time > coalesce(:now::timestamptz, statement_timestamp()))
@@ -57,7 +57,7 @@ cross join lateral (select payload from {queue_table} where id = r.id offset 0) 
 
 -- name: answers_due
 -- Which of these stand there for their response handler.
-select id from {queue_table} where id = any(:ids::bigint[]) and situation = 'loose' and (answer::jsonb ->> 'due')::boolean;
+select id from {queue_table} where id = any(:ids::bigint[]) and situation = 'loose' and {value_in}(answer, array['due']) = 'true';
 
 -- name: lanes
 -- Behind what jobs of the queue stand aside: each lane once, by hopping from one to the next.

@@ -46,7 +46,7 @@ job_type = any(:types::text[]);
 -- Goes into claim beside them: no answer for a response handler that this worker's code lacks. A probe of a breaker, which stands there
 -- under another name, is met all the same: others wait for it.
 (job_type <> all(:deaf::text[]) or not exists (select from {queue_table} j where j.id = line.id and j.situation = 'loose'
-  and (j.answer::jsonb ->> 'due')::boolean));
+  and {value_in}(j.answer, array['due']) = 'true'));
 
 -- name: behind
 -- Goes into claim beside them: only what stands behind a place. Differs from SQLite, where nothing dead is in the way.

@@ -1,4 +1,4 @@
--- Jobs: payloads are JSON.
+-- Jobs: payloads are JSON. Triggers on every queue's table check what is written from now on; they are made anew, as the rest of the law.
 
 -- Builds: trust, context and what conditions read.
 

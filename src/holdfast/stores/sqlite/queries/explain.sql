@@ -20,7 +20,7 @@ order by major, minor, id limit :limit;
 
 -- name: line_before_by_key
 -- As line_before, with the value of a key in the payload.
-select r.*, (select payload -> :path from {queue_table} where id = r.id) as value from (
+select r.*, (select case when json_valid(payload) then payload -> :path end from {queue_table} where id = r.id) as value from (
   select id, job_type, throttle_factor, major, minor from {ready} where queue = :queue and (major, minor, id) < (:major, :minor, :id)
   order by major, minor, id limit :limit) r
 order by major, minor, id;

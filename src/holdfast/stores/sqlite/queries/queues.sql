@@ -127,13 +127,26 @@ end;
 -- A job that begins as it is stored is in its first attempt, and the statement that stores it says so.
 create trigger {queue_table_insert} before insert on {queue_table} when exists (select 1 from {queue_table} where id = new.id)
   or (new.state <> 'initial' and not (new.state = 'running' and new.attempt = 1 and new.situation = 'held' and new.id <= (select begun from {sequence})))
+  or not json_valid(new.payload)
 begin
-  select raise(abort, 'holdfast law: a new job must be `initial` and have an id of its own');
+  select case when json_valid(new.payload) then raise(abort, 'holdfast law: a new job must be `initial` and have an id of its own')
+    else raise(abort, 'holdfast law: a payload must be JSON') end;
 end;
 
 -- name: drop_law_insert
 -- Made anew by a migration.
 drop trigger if exists {queue_table_insert};
+
+-- name: create_law_payload
+-- A row that is damaged already may go on: only what is written now is checked.
+create trigger {queue_table_payload} before update of payload on {queue_table} when new.payload <> old.payload and not json_valid(new.payload)
+begin
+  select raise(abort, 'holdfast law: a payload must be JSON');
+end;
+
+-- name: drop_law_payload
+-- Made anew by a migration.
+drop trigger if exists {queue_table_payload};
 
 -- name: create_law_delete
 create trigger {queue_table_delete} after delete on {queue_table} when old.state <> 'final'

@@ -22,7 +22,7 @@ from {lease} group by worker, pool;
 
 -- name: bare_usage
 -- The held and waiting jobs under leases that do not say what they use: claimed before there was a limit or this throttler.
-select j.throttle_factor, j.payload -> :path as value
+select j.throttle_factor, case when json_valid(j.payload) then j.payload -> :path end as value
 from {lease} l, json_each(l.ids) i join {queue_table} j on j.id = i.value
 where l.queue = :queue and (l.factor is null or (:keyed and l.pool is null)) and j.situation in ('held', 'waiting');
 
@@ -39,7 +39,7 @@ select * from (select id, job_type, throttle_factor, major, minor, ready_time fr
 
 -- name: candidates_by_key
 -- As candidates, with the value of a key in the payload.
-select r.*, (select payload -> :path from {queue_table} where id = r.id) as value from (
+select r.*, (select case when json_valid(payload) then payload -> :path end from {queue_table} where id = r.id) as value from (
 select * from (select id, job_type, throttle_factor, major, minor, ready_time from {ready}
  where queue = :queue and job_type in (select value from json_each(:types)) and ready_time <= :now and (closes_time is null or closes_time > :now)
  order by major, minor, id limit :limit)
@@ -51,7 +51,7 @@ select * from (select id, job_type, throttle_factor, major, minor, ready_time fr
 
 -- name: answers_due
 -- Which of these stand there for their response handler.
-select id from {queue_table} where id in (select value from json_each(:ids)) and situation = 'loose' and answer ->> 'due';
+select id from {queue_table} where id in (select value from json_each(:ids)) and situation = 'loose' and json_valid(answer) and answer ->> 'due';
 
 -- name: lanes
 -- Behind what jobs of the queue stand aside: each lane once, by hopping from one to the next.

@@ -35,7 +35,7 @@ job_type in (select value from json_each(?2));
 -- Goes into head and take_head beside them: no answer for a response handler that this worker's code lacks. A probe of a breaker, which
 -- stands there under another name, is met all the same: others wait for it.
 (job_type not in (select value from json_each(?7)) or not exists (select 1 from {queue_table} j where j.id = {ready}.id and j.situation = 'loose'
-  and j.answer ->> 'due'));
+  and json_valid(j.answer) and j.answer ->> 'due'));
 
 -- name: head
 -- The first jobs in claim order that this worker can run, as one JSON array.
@@ -67,6 +67,11 @@ delete from {ready} where queue = ?1 and major = ?2 and minor = ?3 and id = ?4;
 select json_group_array(json_array(id, attempt + 1, job_type, job_key, payload, timeout, losses, answer, checkpoint, run)),
   exists (select 1 from {hold} where level = 'pick') from {queue_table}
 where id in (select value from json_each(?3)) and (state in ('initial', 'error') or situation = 'loose') and scheduled_run_time <= ?2;
+
+-- name: startable_rows
+-- The same as rows, for a job with a text that is not UTF-8. Differs from PostgreSQL, which stores no such text.
+select id, attempt + 1 as attempt, job_type, job_key, payload, timeout, losses, answer, checkpoint, run from {queue_table}
+where id in (select value from json_each(:ids)) and (state in ('initial', 'error') or situation = 'loose') and scheduled_run_time <= :now;
 
 -- name: start
 -- Enter running.
