@@ -11,7 +11,9 @@ from holdfast import ADMIT, App, Conflict, Fixed, Retry, current_job, per_key, s
 from holdfast.clock import MovableClock
 from holdfast.jobs import secrets
 from holdfast.jobs.job import Job
-from holdfast.stores.contract import ArchivePage, Filter
+from holdfast.stores import queryfile
+from holdfast.stores.contract import ArchivePage, Filter, NewJob, QueueDeclared, TypeRow
+from holdfast.stores.open import open_store
 from tests.by_hand import WorkerByHand
 from tests.damage import JOB, TEXTS, damage, damage_bytes, unguarded
 from tests.raw_sql import RawSql
@@ -483,25 +485,32 @@ def test_a_payload_that_is_not_json_is_refused_by_the_table(own: App, sql: RawSq
 
 @pytest.mark.claim("J13")
 def test_a_queue_that_was_there_before_is_guarded_after_the_migration_and_its_damaged_rows_go_on(
-    own: App, sql: RawSql
+    app: Make, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    damaged, sound = enqueue(own, 2)
-    damage(sql, "*", "payload", HALF, f"id = {damaged}")
-    if sql.postgres:
-        sql("drop trigger law_payload on {job}")
-        sql("drop function {value_in}")
-        sql(
-            f"create or replace trigger law_insert after insert on {{job}} for each row {OLD_LAW} execute function {{job_take}}()"
+    numbered = queryfile.numbered
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            queryfile, "numbered", lambda package: [each for each in numbered(package) if each[2].find(SECTION) < 0]
         )
-    else:
-        sql('drop trigger "tests_mail__payload"')
-    sql("update __holdfast_instance set version = version - 1 where name = :name", name=sql.instance)
-    assert len(own.store.migrate()) == 1
+        store = open_store(url, "older", MovableClock())
+        store.set_up()
+        store.register([QueueDeclared("mail", "older_mail")], [TypeRow("send", "mail", has_handler=True)])
+        damaged, sound = (store.add([NewJob("mail", "send", '{"to": "ann"}')])[0].id for _ in range(2))
+        sql = RawSql(url, "older")
+        if not sql.postgres:
+            sql('drop trigger "older_mail__payload"')
+        sql("update {queue:mail} set payload = :text where id = :id", text=HALF, id=damaged)
+        store.close()
+    store = open_store(url, "older", MovableClock())
+    assert len(store.migrate()) == 1
+    store.close()
     with pytest.raises(REFUSED, match=r"JSON|json"):
         sql("update {queue:mail} set payload = '{' where id = :id", id=sound)
+    own = app("older")
+    own.queue("mail").job(name="send", retries=0)(lambda to: None)
     own.run_until_idle()
     assert (own.get(damaged).outcome, own.get(sound).outcome) == ("error", "success")
+    sql.close()
 
 
-OLD_LAW = """when (new.state not in ('initial', 'running') or new.attempt > 1
-  or (new.state = 'running' or new.job_key is not null) and current_setting('holdfast.keys', true) is distinct from 'kept')"""
+SECTION = "-- Jobs: payloads are JSON."

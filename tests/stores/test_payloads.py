@@ -17,6 +17,7 @@ from holdfast.jobs.job import Outcome, State
 from holdfast.stores.contract import NewJob, Store
 from holdfast.stores.sqlite.jobs import SqliteStore
 from tests.by_hand import WorkerByHand
+from tests.damage import damage
 from tests.raw_sql import RawSql
 
 pytestmark = pytest.mark.claim("Q7")
@@ -308,7 +309,7 @@ def test_what_is_nested_too_deeply_is_refused_and_where_it_stands_already_breaks
     with pytest.raises(Invalid, match="nested too deeply"):
         send.enqueue(value=deep)
     job, other = send.enqueue(value=[]), call.enqueue(value=[])
-    sql("UPDATE {queue:mail} SET payload = :payload WHERE id = :id", id=job.id, payload=nested(20_000))
+    damage(sql, "*", "payload", nested(20_000), f"id = {job.id}")
     assert [found.id for found in holdfast.find()] == [other.id, job.id]
     assert holdfast.get(job.id).payload["value"]
     holdfast.run_until_idle()
