@@ -14,7 +14,7 @@ EXTRAS := dev
 # Tests start hundreds of processes; without bytecode each of them would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run tour test sample faults browser check docs claims sim bench bench-peers format clean
+.PHONY: help run tour test sample faults browser check docs claims sim bench bench-peers dist hashes sbom format clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -64,6 +64,17 @@ bench: $(READY)  ## measure throughput, latency and memory on this machine
 
 bench-peers: $(READY)  ## the same measures for other queues, each in an environment of its own
 	$(BIN)/python -m bench.peers $(ARGS)
+
+dist: $(READY)  ## wheel and source distribution of the last commit in dist/, checked and installed on every Python found (ARGS=--quick: not installed)
+	$(BIN)/python -m release.distributions $(ARGS)
+
+hashes: $(READY)  ## write constraints-hashes.txt: the pins that users need, with the hashes of all their files
+	CUSTOM_COMPILE_COMMAND="make hashes" $(BIN)/pip-compile --quiet $(foreach extra,postgres traces web yaml,--extra $(extra)) --constraint constraints.txt --generate-hashes \
+		--no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras \
+		--output-file constraints-hashes.txt pyproject.toml
+
+sbom: $(READY)  ## write dist/sbom.cdx.json: everything that Holdfast runs with, as CycloneDX
+	$(BIN)/python -m release.bill_of_materials dist/sbom.cdx.json
 
 format: $(READY)  ## rewrite the code in the house style
 	$(BIN)/ruff check --quiet --fix .
