@@ -7,6 +7,7 @@
   the most waiting connections. Of these it is the one that has waited longest. So an address with few connections is
   served while others take all they can get.
 - Without room, an address gets its part of a limited number of new connections a second; the others are closed at once.
+  An address that asks for more all the time gets none, until it asks for less.
 - Each connection of a proxy counts as an address of its own.
 """
 
@@ -28,7 +29,7 @@ from holdfast.web.proxies import Proxies, read_address
 
 logger = logging.getLogger("holdfast.web")
 HEADERS_WITHIN = 10.0  # seconds for all headers of a request
-NEW_A_SECOND = 800  # connections, when there is no room: to open one takes 0.1 ms, to close it as it comes 0.02 ms
+NEW_A_SECOND = 400  # connections, when there is no room: to open one takes 0.1 ms, to close it as it comes 0.02 ms
 NEW_OF_EACH = 10  # of these one address has an equal part, and at least so many
 MOST = 4096  # connections; one that waits takes about 25 kB
 SHARE = 4  # one address has at most this part of all connections
@@ -150,8 +151,8 @@ class Connections:
         self._open = set[Connection]()
         self._counts = Counter[str]()  # address → its open connections
         self._waiting = Waiting()
-        self._new = Counter[str]()  # address → new connections for which there was no room, in this second
-        self._closed = Counter[str]()  # `new` or `waiting` → connections that were closed in this second
+        self._used = dict[str, float]()  # address → places that it has asked for; each second gives back its part
+        self._closed = Counter[str]()  # `new` or `waiting` → connections that were closed since the last report
 
     def __contains__(self, connection: Connection) -> bool:
         return connection in self._open
@@ -171,11 +172,21 @@ class Connections:
         crowded = self._counts[address] >= self.limits.each
         if not crowded and len(self._open) < self.limits.total:
             return True
-        self._new[address] += 1
-        if self._new[address] > max(NEW_OF_EACH, NEW_A_SECOND // len(self._new)):
+        used, places = self._used.setdefault(address, 0), self._places()
+        self._used[address] = min(used + 1, 2 * places)
+        if used >= places:
             self._closed["new"] += 1
             return False
         return self.make_room(address if crowded else None)
+
+    def _places(self) -> float:
+        """How many new connections one address gets in a second when there is no room."""
+        return max(NEW_OF_EACH, NEW_A_SECOND / max(1, len(self._used)))
+
+    def renew_places(self, seconds: float) -> None:
+        """Let time pass for the addresses that wait for places."""
+        renewed = self._places() * seconds
+        self._used = {address: used - renewed for address, used in self._used.items() if used > renewed}
 
     def make_room(self, address: str | None = None) -> bool:
         """Close a waiting connection, of one address or of any; False if all are being answered."""
@@ -212,15 +223,14 @@ class Connections:
             each.close()
 
     def report(self) -> None:
-        """Begin another second; one line in the log if there was no room for all connections."""
+        """One line in the log if there was no room for all connections since the last one."""
         if self._closed:
             logger.warning(
                 "There was no room for new connections. Closed %d that waited for their clients, and %d new ones. At most "
                 "%d are open, and %d of one address: raise `ulimit -n`, or name the proxy with `--from`.",
                 *(self._closed["waiting"], self._closed["new"], self.limits.total, self.limits.each),
             )
-        self._closed.clear()
-        self._new.clear()
+            self._closed.clear()
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         connection: Connection | None = scope.get("state", {}).pop(KEY, None)

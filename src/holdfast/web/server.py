@@ -24,8 +24,10 @@ from holdfast.web.connections import Connection, Connections, MakeHttp, limits_o
 from holdfast.web.proxies import Proxies
 
 ACCEPTED_TOGETHER = 500  # connections in a turn of the event loop; each takes 0.01 ms
+ADMITTED_TOGETHER = 40  # of these; those whose places they take are closed in the next turn
 OPENED_TOGETHER = 20  # connections in a turn of the event loop; each takes 0.1 ms
-TICK = 1.0  # seconds between looks at late connections, and between lines in the log
+TICK = 0.1  # seconds between looks at late connections
+REPORT_EVERY = 1.0  # seconds between lines in the log
 RETRY_AFTER = 0.1  # seconds until the next accept when no file descriptor is free
 IDLE = 5  # seconds that a connection stays open after an answer, until the next request begins
 STREAMS_GET = 2  # seconds to end when the server stops
@@ -85,6 +87,7 @@ class Acceptor:
         self.listener.setblocking(False)
         self._listen()
         self._tick()
+        self._report()
 
     def stop(self) -> None:
         """Accept nothing more; open connections go on."""
@@ -99,6 +102,7 @@ class Acceptor:
     def _accept(self) -> None:
         if not self._accepted:
             asyncio.get_running_loop().call_soon(self._open)
+        admitted = 0
         for _ in range(ACCEPTED_TOGETHER):
             try:
                 accepted, peer = self.listener.accept()
@@ -109,8 +113,11 @@ class Acceptor:
             connection = self.connections.admit(accepted, peer)
             if connection is None:
                 accepted.close()
-            else:
-                self._accepted.append(connection)
+                continue
+            self._accepted.append(connection)
+            admitted += 1
+            if admitted == ADMITTED_TOGETHER:
+                return
 
     def _open(self) -> None:
         for _ in range(min(OPENED_TOGETHER, len(self._accepted))):
@@ -127,8 +134,12 @@ class Acceptor:
 
     def _tick(self) -> None:
         self.connections.close_late()
-        self.connections.report()
+        self.connections.renew_places(TICK)
         self._later(TICK, self._tick)
+
+    def _report(self) -> None:
+        self.connections.report()
+        self._later(REPORT_EVERY, self._report)
 
     def _later(self, seconds: float, act: Callable[[], None]) -> None:
         self._timers[act] = asyncio.get_running_loop().call_later(seconds, act)
