@@ -89,7 +89,8 @@ PROJECTS = {
     "secrets": "Variables that only trusted builds see, blotted out of their logs: a table of `NAME = { secret_env = … }` or `{ secret_file = … }`.",
     "sandbox": "Where steps run: `bubblewrap`, or not at all; `none`, as plain processes; "
     "`auto`, in bubblewrap where that works, a stranger's never without.",
-    "network": "Whether the sandbox has a network, this machine's own services included.",
+    "network": "Whether a trusted build in the sandbox has the network of this machine, its own services included. "
+    'With `"host"`, a stranger\'s build has it too.',
     "readable": "Paths that the sandbox shows besides the system's own, read-only. "
     "The database, the settings, files with secrets and other builds are never shown.",
     "limits": "What a build may use: a table, see below.",

@@ -378,7 +378,6 @@ class Projects:
             "silence_timeout",
             "env",
             "sandbox",
-            "network",
             "readable",
             "limits",
         )
@@ -390,6 +389,7 @@ class Projects:
             ref=None if build.ref == "HEAD" else build.ref,
             event=build.event,
             trusted=build.trusted,
+            network=project.gives_network(build.trusted),
             secrets={name: text for name, text in secrets.items() if text is not None},
             protected=tuple(self._protected()),
             **{name: getattr(project, name) for name in names},

@@ -120,6 +120,8 @@ def test_what_the_badge_shows_may_be_said(said: str) -> None:
         ("[builds]\nbuilders = 0", "1 or more"),
         ("[builds]\ncache = -1", "0 or more"),
         ("[builds]\ndisk_reserve = -1", "0 or more"),
+        ('[projects.demo]\nrepository = "https://x/y"\nnetwork = "hosts"', 'true, false or "host"'),
+        ('[projects.demo]\nrepository = "https://x/y"\nlimits = { disks = 5 }', "nearest known one is `disk`"),
         ("builds = 3", "it is a table"),
         ("projects = 3", "a table for each"),
     ],

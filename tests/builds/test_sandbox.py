@@ -1,7 +1,9 @@
 """Builds in bubblewrap. Skipped only where it cannot run; the refusals are tested everywhere."""
 
 import os
+import platform
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 
 from holdfast.builds.order import Limits, Sandbox
 from holdfast.builds.project import Secret
-from tests.builds.making import Repository, alive, build, log_of, one_step, unique
+from tests.builds.making import PYTHON, Repository, alive, build, log_of, one_step, order_of, python, unique
 from tests.builds.yard import Yard
 
 
@@ -114,6 +116,128 @@ def test_the_network_is_as_the_order_says(repository: Repository, folder: Path, 
     others = len(Path("/proc/net/dev").read_text().split(":")) - 1 if network else 1
     order = repository.order(one_step(f"test $(grep -c : /proc/net/dev) = {others}"), network=network, **IN)
     assert build(order, folder).error is None
+
+
+@needs_bubblewrap
+def test_a_build_without_a_network_reaches_neither_this_machine_nor_a_metadata_address(
+    repository: Repository, folder: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        program = (
+            "import socket, sys\n"
+            f"for place in (('127.0.0.1', {port}), ('169.254.169.254', 80), ('fd00:ec2::254', 80)):\n"
+            "    try:\n"
+            "        socket.create_connection(place, 5)\n"
+            "    except OSError as error:\n"
+            "        print('refused', place[0], error.strerror)\n"
+        )
+        order = repository.order(
+            one_step(python("reach.py")), {"reach.py": program}, network=False, trusted=False, **IN, **PYTHON
+        )
+        assert build(order, folder).error is None
+    log = log_of(folder)
+    assert "refused 127.0.0.1 " in log
+    assert "refused 169.254.169.254 " in log
+    assert "refused fd00:ec2::254 " in log
+    assert "sandbox: bubblewrap, no network" in log
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize(
+    ("network", "trusted", "has_it"),
+    [(True, True, True), (True, False, False), ("host", False, True), ("host", True, True), (False, True, False)],
+)
+def test_strangers_have_a_network_only_if_the_project_says_host(
+    yard: Callable[..., Yard], repository: Repository, network: bool | str, trusted: bool, has_it: bool
+) -> None:
+    here = yard(sandbox=Sandbox.BUBBLEWRAP, network=network)
+    received = here.ask(repository.commit(one_step("true")), stranger=not trusted)
+    here.app.run_until_idle()
+    log = here.log(received.build.id)
+    assert "sandbox: bubblewrap" in log
+    assert ("no network" not in log) == has_it
+
+
+@needs_bubblewrap
+def test_a_build_has_no_rights_of_root_and_cannot_get_any(repository: Repository, folder: Path) -> None:
+    lines = (
+        "grep -E '^Cap(Prm|Eff|Bnd|Amb):.*[1-9a-f]' /proc/self/status && exit 1 || true",
+        "! unshare --user true",
+        "! unshare --user --map-root-user --mount mount -t tmpfs none /tmp",
+        "! mount -t tmpfs none /tmp",
+        "! umount /usr",
+    )
+    assert build(repository.order(one_step(*lines), **IN), folder).error is None
+
+
+@needs_bubblewrap
+def test_no_file_of_a_build_is_in_memory(repository: Repository, folder: Path, tmp_path: Path) -> None:
+    """A build can write to no file system in memory, covers over hidden folders included."""
+    (tmp_path / "shown" / "hidden").mkdir(parents=True)
+    program = (
+        "import os\n"
+        "own = {os.stat(place).st_dev for place in ('/build/source', '/tmp')}\n"
+        "for line in open('/proc/self/mountinfo'):\n"
+        "    words, _, rest = line.partition(' - ')\n"
+        "    place = words.split()[4]\n"
+        "    if rest.split()[0] == 'tmpfs' and os.path.isdir(place) and os.stat(place).st_dev not in own:\n"
+        "        try:\n"
+        "            open(place + '/file', 'w')\n"
+        "        except OSError as error:\n"
+        "            print('refused', place)\n"
+        "        else:\n"
+        "            raise SystemExit(place + ' can be written')\n"
+    )
+    readable = (*PYTHON["readable"], str(tmp_path / "shown"))
+    order = repository.order(
+        one_step(
+            python("look.py"),
+            "echo 1 > /tmp/x",
+            "echo 2 > /dev/shm/x",
+            "test $(cat /tmp/x /dev/shm/x | tr -d '\\n') = 12",
+        ),
+        {"look.py": program},
+        readable=readable,
+        protected=(str(tmp_path / "shown" / "hidden"),),
+        **IN,
+    )
+    assert build(order, folder).error is None
+    for place in ("/", "/dev", str(tmp_path / "shown" / "hidden")):
+        assert f"refused {place}\n" in log_of(folder)
+
+
+@pytest.fixture
+def old_bubblewrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `bwrap` as it was before 0.8: it does not know `--disable-userns`."""
+    (programs := tmp_path / "old").mkdir()
+    (programs / "bwrap").write_text(
+        '#!/bin/sh\nfor word do case $word in --disable-userns) echo "bwrap: Unknown option $word" >&2; exit 1;; esac; done\n'
+        f'exec {shutil.which("bwrap")} "$@"\n'
+    )
+    (programs / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+
+
+@needs_bubblewrap
+@pytest.mark.usefixtures("old_bubblewrap")
+class TestWithAnOldBubblewrap:
+    @pytest.mark.parametrize("trusted", [True, False])
+    def test_the_filter_keeps_user_namespaces_closed(self, repository: Repository, folder: Path, trusted: bool) -> None:
+        order = repository.order(one_step("! unshare --user true"), trusted=trusted, **IN)
+        assert build(order, folder).error is None
+        assert "are open" not in log_of(folder)
+
+    def test_a_machine_without_a_filter_refuses_strangers(
+        self, repository: Repository, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+        commit = repository.commit(one_step("unshare --user true"))
+        result = build(order_of(repository, commit, trusted=False, **IN), folder)
+        assert result.outcome == "error"
+        assert "Unknown option --disable-userns" in (result.error or "")
+        assert build(order_of(repository, commit, **IN), folder).error is None
+        assert "sandbox: bubblewrap, user namespaces are open" in log_of(folder)
 
 
 @needs_bubblewrap

@@ -162,3 +162,22 @@ def test_doctor_fails_while_the_disk_is_too_full_for_builds(cli: Call, sqlite_ur
     answer = cli("doctor", "--config", str(settings), "--url", sqlite_url)
     assert "✗ folder of builds: No build starts: only " in answer.out
     assert "`disk_reserve` in [builds] keeps 1,000,000,000,000,000,000. Free some, or lower it." in answer.out
+
+
+@pytest.mark.parametrize(
+    ("keys", "warned"),
+    [
+        ('network = "host"', True),
+        ('sandbox = "none"', True),
+        ("network = true", False),
+        ('network = "host"\nstrangers = "never"', False),
+        ('network = "host"\nevents = ["push"]', False),
+    ],
+)
+def test_doctor_warns_where_strangers_reach_the_network(
+    cli: Call, sqlite_url: str, tmp_path: Path, keys: str, warned: bool
+) -> None:
+    settings = tmp_path / "holdfast.toml"
+    settings.write_text(f'[projects.demo]\nrepository = "/nowhere"\n{keys}\n')
+    answer = cli("doctor", "--config", str(settings), "--url", sqlite_url)
+    assert ("projects demo give strangers' code this machine's network, or no sandbox" in answer.out) == warned

@@ -28,6 +28,7 @@ from holdfast.builds.webhooks import FORGES
 from holdfast.errors import Invalid, backticked, quoted
 
 EVENTS = ("push", "tag", "pull_request")
+HOST_NETWORK = "host"
 STRANGERS = ("label", "build", "never")
 ALL_BRANCHES = "all"
 
@@ -75,7 +76,7 @@ class Project(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, Secret] = field(default_factory=dict)
     sandbox: Sandbox = Sandbox.AUTO
-    network: bool = True
+    network: bool | str = True  # whether a sandbox has this machine's; a stranger's only if it is HOST_NETWORK
     readable: tuple[str, ...] = ()
     limits: Limits = Limits()
 
@@ -84,6 +85,10 @@ class Project(Struct, frozen=True, kw_only=True):
         """Of its hooks, its builds and its commit status."""
         token = () if self.status is None else (self.status.token,)
         return (*self.hooks.values(), *self.secrets.values(), *token)
+
+    def gives_network(self, trusted: bool) -> bool:
+        """Whether a build in a sandbox has this machine's network."""
+        return self.network == HOST_NETWORK or (trusted and self.network is True)
 
 
 class BuildSettings(Struct, frozen=True, kw_only=True):
@@ -220,6 +225,12 @@ def _branch(value: Any, where: str) -> str:
         raise Invalid(f"{where}: {error}") from None
 
 
+def _network(value: Any, where: str) -> bool | str:
+    if not isinstance(value, bool) and value != HOST_NETWORK:
+        raise Invalid(f'{where} is {quoted(value)}; it is true, false or "{HOST_NETWORK}".')
+    return bool(value) if value != HOST_NETWORK else HOST_NETWORK
+
+
 def _count(value: Any, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise Invalid(f"{where} is {quoted(value)}; give a whole number, 1 or more.")
@@ -352,7 +363,7 @@ PROJECT: Mapping[str, Check] = {
     "env": _variables,
     "secrets": _secrets,
     "sandbox": lambda value, where: Sandbox(_one_of(tuple(Sandbox))(value, where)),
-    "network": _flag,
+    "network": _network,
     "readable": _texts,
     "limits": _limits,
 }

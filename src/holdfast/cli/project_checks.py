@@ -11,6 +11,7 @@ from holdfast.builds.project import BuildSettings, Project
 from holdfast.jobs.secrets import SHORTEST
 from holdfast.projects import disk_shortage, limit_words, secret_in
 from holdfast.worker.building.control_group import find_parent
+from holdfast.worker.building.sandbox import check_sandbox
 
 Answer = tuple[str, bool, str]
 
@@ -19,8 +20,7 @@ def checks(settings: BuildSettings, root: Path) -> Iterator[Answer]:
     """(name, whether it is well, what was found)."""
     git = shutil.which("git")
     yield "git", git is not None, git or "not on PATH; builds clone with it"
-    sandbox = shutil.which("bwrap")
-    yield "bubblewrap", True, sandbox or "not on PATH; builds that ask for it, and strangers', are refused"
+    yield "bubblewrap", True, _sandbox()
     yield "limits of builds", True, f"in a worker started here, {limit_words(find_parent())}"
     yield _folder(root / settings.folder, settings.disk_reserve)
     for project in settings.projects.values():
@@ -36,6 +36,14 @@ def warnings(settings: BuildSettings, root: Path) -> Iterator[tuple[str, str]]:
             f"projects {', '.join(bare)} are built without a sandbox. A build of one can read files of this user, and as root the "
             "memory of the builder, with the secrets of the others. Install bubblewrap, or build each as a user of its own.",
         )
+    reached = [project.name for project in settings.projects.values() if _lets_strangers_out(project)]
+    if reached:
+        yield (
+            "strangers",
+            f"projects {', '.join(reached)} give strangers' code this machine's network, or no sandbox. It reaches what listens on "
+            'this machine, and in a cloud the metadata address 169.254.169.254. Remove `network = "host"` and `sandbox = "none"`, '
+            "or have a firewall refuse the user of the builder.",
+        )
     values = {secret.words: secret_in(secret, root, os.environ) for secret in settings.all_secrets}
     short = [words for words, text in values.items() if text is not None and len(text) < SHORTEST]
     if short:
@@ -43,6 +51,19 @@ def warnings(settings: BuildSettings, root: Path) -> Iterator[tuple[str, str]]:
             "secrets",
             f"shorter than {SHORTEST} characters, and so not taken out of logs: {', '.join(short)}. Make them longer.",
         )
+
+
+def _lets_strangers_out(project: Project) -> bool:
+    open_to_all = project.sandbox is Sandbox.NONE or project.gives_network(trusted=False)
+    return open_to_all and project.strangers != "never" and "pull_request" in project.events
+
+
+def _sandbox() -> str:
+    with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as folder:
+        missing = check_sandbox(Path(folder))
+    if missing is not None:
+        return f"{missing}; builds that ask for it, and strangers', are refused"
+    return f"{shutil.which('bwrap')}: works"
 
 
 def _has_sandbox(project: Project) -> bool:

@@ -34,7 +34,7 @@ class BuildFolder:
         self.work = (
             path / f"work-{secrets.token_hex(4)}"
         )  # a name of its own: old processes may still know the last one
-        for each in (self.work, self.work / "source", self.work / "home", self.work / "tmp"):
+        for each in (self.work, self.work / "source", self.work / "home", self.work / "tmp", self.work / "shm"):
             each.mkdir(mode=0o700)
 
     def log(self) -> int:

@@ -1,7 +1,8 @@
 """Where the steps of a build run: in bubblewrap, or as plain processes.
 
 - In bubblewrap a build sees the system's programs, read-only, and its own working folder as `/build`: no other build, no
-  home, no database, no settings; no process but its own; a network only where the order says so.
+  home, no database, no settings; no process but its own; a network only where the order says so. It has no rights of root,
+  also if the worker has, and can make no namespace in which it would get them.
 - A sandbox that was asked for and does not work is `NoSandbox`; nothing is ever run outside it instead.
 """
 
@@ -15,6 +16,7 @@ from typing import Protocol
 from holdfast.builds.order import BuildOrder, Sandbox
 from holdfast.worker.building.memory import SHARED_FOLDER
 from holdfast.worker.building.surroundings import SYSTEM_PATH, own_path
+from holdfast.worker.building.syscall_filter import filter_program
 
 # Runs each of its arguments in a shell of its own, after saying on descriptor 9 which one it is.
 DRIVER = """
@@ -39,6 +41,7 @@ SETTINGS = (
     *("ssl/cert.pem", "ssl/openssl.cnf", "terminfo", "timezone"),
 )
 INSIDE = "/build"
+FILTER_DESCRIPTOR = 7
 Proven = set[
     tuple[str, ...]
 ]  # sandboxes that have worked: they are not tried again for the next build, which takes 10 ms
@@ -70,17 +73,39 @@ def choose(order: BuildOrder, work: Path, source: Path, builds: Path, proven: Pr
     """The runner that the order asks for; `NoSandbox` if it cannot be had. `builds` is where all builds are kept."""
     if order.sandbox is Sandbox.NONE:
         return Plain(work, source)
-    sandbox = Bubblewrap(order, work, source, builds)
-    missing = sandbox.missing(proven)
-    if missing is None:
+    sandbox, missing = _find_sandbox(order, work, source, builds, proven)
+    if sandbox is not None:
         return sandbox
     if order.sandbox is Sandbox.AUTO and order.trusted:
         return Plain(work, source, f"no sandbox: {missing}")
     who = "its code is not trusted" if order.sandbox is Sandbox.AUTO else "one was asked for"
     raise NoSandbox(
-        f"this build needs a sandbox ({who}) and there is none: {missing}. Install bubblewrap on this builder and let it use "
-        "user namespaces."
+        f"this build needs a sandbox ({who}) and there is none: {missing}. Install bubblewrap 0.8 or newer on this builder and "
+        "let it use user namespaces."
     )
+
+
+def check_sandbox(folder: Path) -> str | None:
+    """Try the sandbox of a stranger's build in an empty folder. Return why there is none."""
+    for name in ("source", "home", "tmp", "shm"):
+        (folder / name).mkdir()
+    order = BuildOrder(project="check", commit="0" * 40, repository="/", trusted=False, network=False)
+    _, missing = _find_sandbox(order, folder, folder / "source", folder, set())
+    return missing
+
+
+def _find_sandbox(
+    order: BuildOrder, work: Path, source: Path, builds: Path, proven: Proven
+) -> tuple["Bubblewrap | None", str | None]:
+    """The sandbox, or why there is none. Bubblewrap before 0.8, or setuid, cannot disable user namespaces; the filter does."""
+    missing = None
+    for disable_userns in (True, False):
+        sandbox = Bubblewrap(order, work, source, builds, disable_userns=disable_userns)
+        found = sandbox.missing(proven)
+        if found is None and (sandbox.is_closed or order.trusted):
+            return sandbox, None
+        missing = missing or found
+    return None, missing
 
 
 class Plain:
@@ -104,26 +129,41 @@ class Plain:
 class Bubblewrap:
     """A sandbox of namespaces, made for each step."""
 
-    name = "sandbox: bubblewrap"
     source, home, temporary = f"{INSIDE}/source", f"{INSIDE}/home", "/tmp"
     path: tuple[str, ...] = SYSTEM_PATH
     shared_folder: str | None = None
 
-    def __init__(self, order: BuildOrder, work: Path, source: Path, builds: Path) -> None:
-        self._program = shutil.which("bwrap", path=os.pathsep.join(own_path())) or ""
+    def __init__(self, order: BuildOrder, work: Path, source: Path, builds: Path, disable_userns: bool) -> None:
+        program = shutil.which("bwrap", path=os.pathsep.join(own_path()))
+        filtered = _with_filter(work)
+        self.is_closed = disable_userns or bool(filtered)  # a build in it can make no user namespace of its own
+        self.name = "sandbox: bubblewrap"
+        self.name += "" if order.network else ", no network"
+        self.name += "" if self.is_closed else ", user namespaces are open"
+        self._program = program or ""
+        self._command = [*filtered, self._program, *(["--seccomp", str(FILTER_DESCRIPTOR)] if filtered else [])]
+        covers = _covers((*order.protected, str(builds)), order.readable)
         self._options = [
-            *("--unshare-all", "--die-with-parent", "--hostname", "build"),
+            *("--unshare-all", "--die-with-parent", "--hostname", "build", "--cap-drop", "ALL"),
+            *(["--unshare-user", "--disable-userns"] if disable_userns else []),
             *(["--share-net"] if order.network else []),
             *_system(),
             *("--proc", "/proc", "--dev", "/dev", "--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"),
             *("--bind", str(source), self.source, "--bind", str(work / "home"), self.home),
             *("--bind", str(work / "tmp"), self.temporary),
-            *("--bind", str(work / "tmp"), "/dev/shm"),  # on the disk: what is in memory there would count for nobody
+            *("--bind", str(work / "shm"), "/dev/shm"),  # on the disk, where it counts as the rest of the build does
             *(word for path in order.readable for word in ("--ro-bind-try", path, path)),
-            *_hidden((*order.protected, str(builds)), order.readable),
-            *("--remount-ro", "/"),
+            *(word for place in covers for word in _cover(*place)),
+            *("--remount-ro", "/dev", "--remount-ro", "/"),  # files there would be in memory, and count nowhere
         ]
-        self._kind = (self._program, str(order.network), str(builds), *order.readable, *order.protected)
+        self._kind = (
+            self._program,
+            str(disable_userns),
+            str(order.network),
+            str(builds),
+            *order.readable,
+            *order.protected,
+        )
 
     def missing(self, proven: Proven) -> str | None:
         """Why it does not work here; None if it does."""
@@ -133,7 +173,7 @@ class Bubblewrap:
             return None
         try:
             tried = subprocess.run(
-                [self._program, *self._options, "--", "/bin/sh", "-c", ":"],
+                [*self._command, *self._options, "--", "/bin/sh", "-c", ":"],
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -152,7 +192,7 @@ class Bubblewrap:
 
     def command(self, lines: Sequence[str], cwd: str, colours: bool) -> list[str]:
         folder = os.path.normpath(f"{self.source}/{cwd}")
-        return [self._program, *self._options, "--chdir", folder, "--", *_driven(lines, colours)]
+        return [*self._command, *self._options, "--chdir", folder, "--", *_driven(lines, colours)]
 
     def start_folder(self, cwd: str) -> Path:
         return Path("/")
@@ -175,18 +215,30 @@ def _system() -> list[str]:
     return found
 
 
-def _hidden(paths: Sequence[str], readable: Sequence[str]) -> list[str]:
-    """Covers over what must not be seen, where it lies in something that is shown."""
-    found: list[str] = []
+def _with_filter(work: Path) -> list[str]:
+    """The words in front of a command that open the filter of system calls for it; none without a filter for this machine."""
+    program = filter_program()
+    if program is None:
+        return []
+    path = work / "filter"
+    path.write_bytes(program)
+    return ["/bin/sh", "-c", f'exec {FILTER_DESCRIPTOR}<"$1" && shift && exec "$@"', "sh", str(path)]
+
+
+def _covers(paths: Sequence[str], readable: Sequence[str]) -> list[tuple[str, str]]:
+    """(what must not be seen, where the sandbox would show it)."""
+    found: list[tuple[str, str]] = []
     for path in map(os.path.realpath, paths):
         for shown in (*SYSTEM, *STORES, *readable):
             real = os.path.realpath(shown)
             if (path == real or path.startswith(f"{real.rstrip('/')}/")) and not (
                 shown in SYSTEM and os.path.islink(shown)
             ):
-                place = os.path.normpath(f"{shown}/{os.path.relpath(path, real)}")
-                if os.path.isdir(path):
-                    found += ["--tmpfs", place]
-                elif os.path.exists(path):
-                    found += ["--ro-bind", "/dev/null", place]
+                found.append((path, os.path.normpath(f"{shown}/{os.path.relpath(path, real)}")))
     return found
+
+
+def _cover(path: str, place: str) -> list[str]:
+    if os.path.isdir(path):
+        return ["--tmpfs", place, "--remount-ro", place]
+    return ["--ro-bind", "/dev/null", place] if os.path.exists(path) else []
