@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -59,10 +60,27 @@ def test_a_demonstration_ends_by_itself_when_asked_to(tmp_path: Path) -> None:
 def test_the_ten_lines_run_beside_the_demonstration(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "holdfast", "demo", "--folder", str(tmp_path), "--port", "0", "--for", "0.5"]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
-    lines = said.partition("    from holdfast import App")[2].partition("Ctrl-C")[0]
+    lines = said.partition("    from holdfast import App")[2].partition("The demonstration")[0]
     program = "\n".join(line.removeprefix("    ") for line in f"    from holdfast import App{lines}".splitlines())
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.stdout, done.returncode) == ("42\n", 0)
+
+
+@pytest.mark.long
+def test_the_first_warning_names_a_job_and_the_command_to_use_next(tmp_path: Path, cli: Call) -> None:
+    command = [sys.executable, "-m", "holdfast", "demo", "--folder", str(tmp_path), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+        assert program.stderr is not None
+        warning = program.stderr.readline()
+        program.send_signal(signal.SIGTERM)
+        assert program.stdout is not None
+        said = program.stdout.read()
+    found = re.search(r"Job (\d+) of type `transcode` is parked.*`holdfast (jobs explain \1)`", warning)
+    assert found, warning
+    url = re.search(r"export HOLDFAST_URL=(\S+)", said)
+    assert url, said
+    answer = cli(*found[2].split(), "--url", url[1])
+    assert (answer.code, "transcode" in answer.out) == (0, True)
 
 
 @pytest.mark.parametrize("lasts", ["0", "-1", "nan"])

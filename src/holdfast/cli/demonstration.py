@@ -4,6 +4,7 @@ It never touches a database that only the surroundings name: `--url` has to be g
 """
 
 import logging
+import shlex
 import signal
 import socket
 import sys
@@ -12,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 from holdfast.app import App
@@ -27,6 +29,18 @@ from holdfast.web.app import create
 from holdfast.web.server import server_at
 
 CONCURRENCY = 8
+AROUND = """
+Jobs, a workflow and builds run until you press Ctrl-C. Some jobs fail or wait on purpose. A warning names one of a type
+that no worker handles.
+
+The same from another terminal:
+
+    export HOLDFAST_URL={url}
+    {holdfast} jobs list
+    {holdfast} top
+
+A job of your own: save these lines as mine.py, and run `{python} mine.py` while this goes on.
+"""
 YOURS = """\
 from holdfast import App
 
@@ -57,10 +71,8 @@ def run(call: Call, folder: Path | None, port: int | None, lasts: float | None) 
         with busy(app, website, over), ends_well():
             serving.tell(call, app, listener)
             if not call.json:
-                say(
-                    f"\nA job of your own, beside these: save ten lines as mine.py and run them.\n\n{yours(app, url)}\n"
-                )
-                say("Ctrl-C ends the demonstration.")
+                say(AROUND.format(url=shlex.quote(url), holdfast=program("holdfast"), python=program("python")))
+                say(f"{yours(app, url)}\n")
             serve(app, website, listener, lasts)
     if not call.json:
         say("The demonstration is over.")
@@ -78,6 +90,12 @@ def place_of(folder: Path | None) -> Path:
 
 def yours(app: App, url: str) -> str:
     return "\n".join(f"    {line}".rstrip() for line in YOURS.format(url=url, name=app.name).splitlines())
+
+
+def program(name: str) -> str:
+    """Return what starts a program of this environment: its name if the PATH has it, else its path."""
+    own = Path(sys.executable).parent / name
+    return name if which(name) == str(own) else str(own)
 
 
 def serving_at(port: int | None) -> socket.socket:

@@ -203,6 +203,11 @@ class Sweeping(Looping):
         self._unpark_closed(tripped)
         return moved
 
+    def parked_types(self) -> dict[str, int]:
+        """Return the types that have parked jobs, each with the lowest id of these jobs."""
+        with self.lone():
+            return {row["job_type"]: row["first"] for row in self.rows("parked_types")}
+
     def _park(self, queue: str, job_type: str) -> int:
         params = {"queue": queue, "job_type": job_type, "limit": FULL}
         moved = self.run("park", params)

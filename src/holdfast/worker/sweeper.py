@@ -107,6 +107,7 @@ class Sweeper(threading.Thread):
         )
         self._locked: Unavailable | None = None  # what a part of this sweep met
         self._look_at = 0.0
+        self._unhandled: set[str] = set()  # types of which the log says that no live worker handles them
         self._next = {"park": 0.0, "restore": 0.0, "archive": 0.0}
 
     def close(self) -> None:
@@ -230,9 +231,24 @@ class Sweeper(threading.Thread):
         now_handled = self._handled() if moved else handled
         if not now_handled <= handled:  # who came meanwhile found nothing put aside yet
             moved += self.store.park(sorted(now_handled))
-        self._say(moved, "Jobs that left the line because no worker handles their type, or came back to it")
+        self._unhandled -= now_handled
+        if moved:
+            self._report_unhandled(now_handled)
         if moved >= MANY:
             self._next["park"] = 0.0  # there may be more
+
+    def _report_unhandled(self, handled: set[str]) -> None:
+        """Log which types no live worker handles, once for each until one does."""
+        for job_type, job in self.store.parked_types().items():
+            if job_type not in handled | self._unhandled:
+                self._unhandled.add(job_type)
+                logger.warning(
+                    "Job %s of type `%s` is parked: no live worker handles this type. Its jobs run as soon as one does; "
+                    "`holdfast jobs explain %s` says more.",
+                    job,
+                    job_type,
+                    job,
+                )
 
     def _handled(self) -> set[str]:
         return {job_type for row in self.store.workers() if "run" in row.duties for job_type in row.types}

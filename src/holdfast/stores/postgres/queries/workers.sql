@@ -83,7 +83,7 @@ with recursive found (job_type) as (
   select min(job_type) from {parked}
   union all
   select (select min(job_type) from {parked} where job_type > found.job_type) from found where found.job_type is not null)
-select job_type from found where job_type is not null;
+select job_type, (select min(id) from {parked} p where p.job_type = found.job_type) as first from found where job_type is not null;
 
 -- name: unpark
 with back as (
