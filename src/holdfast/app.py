@@ -935,8 +935,14 @@ class App:
         return new_worker(self.store, self.handlers, self._settings(settings), self.clock, VERSION, self.chores)
 
     def run_worker(self, **settings: Any) -> None:
-        """Work until a signal ends it: SIGTERM or SIGINT asks, a second one hurries (C5)."""
-        run_until_signal(self.worker_for_ever(**settings))
+        """Work until a signal ends it: SIGTERM or SIGINT asks, a second one hurries (C5).
+
+        `Unavailable` if this process cannot use the database any more, though others can (C8): start it again.
+        """
+        worker = self.worker_for_ever(**settings)
+        run_until_signal(worker)
+        if worker.failure is not None:
+            raise Unavailable(worker.failure)
 
     def worker_for_ever(self, **settings: Any) -> Worker:
         """A worker that waits for its database as long as it takes, from the start (C7)."""

@@ -36,6 +36,7 @@ class Worker(Protocol):
     """A worker, as its users know it; `holdfast.worker.worker` has it."""
 
     id: int
+    failure: str | None  # why it has ended without being asked to
 
     @property
     def attempts(self) -> int:

@@ -4,8 +4,9 @@ A line on standard output tells of the start and of each end; the log goes to st
 """
 
 import logging
+import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 from holdfast.app import App
 from holdfast.cli.command import Call
@@ -16,11 +17,13 @@ from holdfast.errors import Invalid
 from holdfast.on_demand import Worker
 from holdfast.projects import Projects
 from holdfast.worker.capture import HidingFormatter
+from holdfast.worker.processes import flush_streams
 from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.signals import run_until_signal
 from holdfast.worker.supervisor import run_processes
 
 logger = logging.getLogger("holdfast.worker")
+FAILED = 1  # the exit code of a worker that cannot work any more
 FORM = "%(asctime)s %(levelname)-7s %(message)s"
 
 
@@ -97,12 +100,23 @@ def _serve(call: Call, app: App, projects: Projects | None, wanted: WorkerSettin
     """One worker, from start to end, in this process."""
     worker = _ready(app, projects, wanted, name)
     run_until_signal(worker)
+    if worker.failure is not None:
+        _end_at_once(call, worker)
     app.close()
     if call.json:
         say_json({"event": "stop", "worker": worker.id, "attempts": worker.attempts}, lines=True)
     else:
         say(f"Worker {worker.id} has stopped after {worker.attempts} attempt{'s' * (worker.attempts != 1)}.")
     return 0
+
+
+def _end_at_once(call: Call, worker: Worker) -> NoReturn:
+    """Without a farewell: threads that hang in the database would keep the process. The log has said why."""
+    if call.json:
+        say_json({"event": "failure", "worker": worker.id, "error": worker.failure}, lines=True)
+    logging.shutdown()
+    flush_streams()
+    os._exit(FAILED)
 
 
 def _ready(app: App, projects: Projects | None, wanted: WorkerSettings, name: str) -> Worker:

@@ -8,7 +8,11 @@ from holdfast.stores.contract import Store
 
 def open_store(config: Config, instance: str, clock: Clock, patience: float | None = 5) -> Store:
     """The store behind a URL, or behind JSON that names a database (Q1). Does no I/O on PostgreSQL until it is used."""
-    kind, where = resolve(config)
+    return open_at(*resolve(config), instance, clock, patience)
+
+
+def open_at(kind: str, where: str, instance: str, clock: Clock, patience: float | None) -> Store:
+    """The same for what `Store.address` says."""
     if kind == "sqlite":
         from holdfast.stores.sqlite.jobs import SqliteStore
 

@@ -158,6 +158,10 @@ class Statements(ABC):
         """Where the database lies on this machine, by absolute paths; empty if that is not for us to know."""
         return ()
 
+    @abstractmethod
+    def address(self) -> tuple[str, str, str] | None:
+        """Where another process finds this database: its kind, a path or connection string, the instance. None: none can."""
+
     def lock_path(self) -> str | None:
         """Where a worker keeps a locked file while it lives; None where that tells nothing."""
         return None

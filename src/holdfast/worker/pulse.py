@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from holdfast.clock import monotonic, sleep
 from holdfast.errors import Unavailable
 from holdfast.stores.contract import Store
+from holdfast.worker.fitness import Outages
 from holdfast.worker.settings import FAREWELL
 
 logger = logging.getLogger("holdfast.worker")
@@ -25,6 +26,7 @@ class Pulse(threading.Thread):
         asked: Callable[[Store], Sequence[tuple[int, int, str]]],
         cancel: Callable[[int, int, str], None],
         hand_back: Callable[[Store], None],
+        outages: Outages,
     ) -> None:
         super().__init__(name="holdfast-pulse", daemon=True)
         self.store = store
@@ -34,6 +36,7 @@ class Pulse(threading.Thread):
         self._asked = asked
         self._cancel = cancel
         self._hand_back = hand_back
+        self._outages = outages
         self._closing = False
         self._beat_at = 0.0
 
@@ -56,13 +59,16 @@ class Pulse(threading.Thread):
             try:
                 if now >= self._beat_at:
                     self._beat_at, woken = now + self._heartbeat, True
+                    self._outages.began(self.name)
                     self._beat(self.store)
+                    self._outages.worked(self.name)
                 if woken:
                     for job_id, attempt_number, actor in self._asked(self.store):
                         self._cancel(job_id, attempt_number, actor)
                 self._hand_back(self.store)
             except Unavailable as error:
                 logger.warning("The heartbeat does not get through: %s", error)
+                self._outages.failed(self.name, error)
             except Exception:
                 logger.exception("The pulse stumbled and goes on.")
             sleep(LEAST_REST)

@@ -19,6 +19,7 @@ from holdfast.jobs.job import JobError
 from holdfast.jobs.placement import Asks
 from holdfast.jobs.states import HandedBack, Raised
 from holdfast.stores.contract import Claimed, Done, Note, QueueRow, Report, Store, Turn, TurnAnswer, Want
+from holdfast.worker.fitness import Outages
 from holdfast.worker.hand import Hand, leases_of
 from holdfast.worker.resting import Rests
 from holdfast.worker.rotation import Rotation, shares
@@ -51,6 +52,7 @@ class Owner(Protocol):
     run_memory: RunMemory
     clock: Clock
     settings: WorkerSettings
+    outages: Outages
     pumps: "list[Pump]"
 
     @property
@@ -143,12 +145,15 @@ class Pump(threading.Thread):
             try:
                 self._try_aside()
                 if self._turn():
+                    self.worker.outages.worked(self.name)
                     pause, self._complaint = 0.05, NO_COMPLAINT
                     if self._closing or self._is_more():
                         continue
                 self._rest()
             except Unavailable as error:
                 self._complain(str(error))
+                if not error.locked:
+                    self.worker.outages.failed(self.name, error)
                 self._called = self._reread = True  # what was asked was not answered, and news may have been missed
                 if error.locked and self._put_aside():
                     continue

@@ -17,6 +17,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -33,6 +34,7 @@ from holdfast.jobs.states import ALONE_AFTER
 from holdfast.stores.contract import Claimed, News, Report, StepOfRun, Store, Turn, Want, WorkerJoin
 from holdfast.worker import attempt
 from holdfast.worker.capture import Capture
+from holdfast.worker.fitness import Fitness, Outages
 from holdfast.worker.hand import Hand
 from holdfast.worker.handler import Handler, decode_answer
 from holdfast.worker.isolated import ProcessRunner
@@ -57,6 +59,7 @@ LOANS = -2  # and below, each with a number of its own: what was lent is claimed
 NOTHING_TOLD: Mapping[tuple[int, str, int], StepOfRun] = {}
 LOCK_WITHIN = 1.0  # seconds to wait for a lock: whoever has it may stand still
 LISTEN_EVERY = 1.0  # seconds between looks for response handlers that answers are left to
+END_WITHIN = 10.0  # seconds that a worker which cannot work any more takes to end its handlers
 LONG_IN_BACKLOG = 1.0  # seconds after which a job claimed ahead and not begun is handed back
 
 
@@ -110,6 +113,8 @@ class Worker:
         self.run_memory = RunMemory(
             lambda *asked: self.store.step_of_run(*asked), store.lot, alone=settings.concurrency == 1
         )
+        self.outages = Outages()
+        self.failure: str | None = None  # why it has ended without being asked to
         self._timeouts: dict[float | None, float | None] = {}  # one number for all jobs with the same
         self._woken = threading.Event()
         self._stopping = threading.Event()
@@ -148,8 +153,15 @@ class Worker:
         self._join_at_last()
         self.pumps += [Pump(self, self.store.another(None), index) for index in range(self._pump_count)]
         self.pulse = Pulse(
-            self.store.another(None), self.settings.heartbeat, self._beat, self._asked, self.cancel, self._hand_back
+            self.store.another(None),
+            self.settings.heartbeat,
+            self._beat,
+            self._asked,
+            self.cancel,
+            self._hand_back,
+            self.outages,
         )
+        self._fitness = self._watched()
         self.sweeper = self._sweeper(self.store.another(None))
         self.scheduler = Scheduler(
             self.store.another(None), self.clock, self.settings.poll, lambda: "schedule" in self.duties
@@ -160,8 +172,27 @@ class Worker:
         self.store.takers.append(self)
         if isinstance(self.clock, MovableClock):
             self.clock.moved.append(self._on_change)
-        for thread in (*self.pumps, self.pulse, self.sweeper, self.scheduler):
+        for thread in (*self.pumps, self.pulse, self.sweeper, self.scheduler, *self._fitness):
             thread.start()
+
+    def _watched(self) -> tuple[Fitness, ...]:
+        """By a thread that ends this worker if it cannot work any more. Not in memory, which no other process can use."""
+        address = self.store.address()
+        if address is None:
+            return ()
+        watch = partial(Fitness, address, lambda: self.id, self.outages)
+        return (watch(self.settings.heartbeat, self.settings.lost_after, self._fail),)
+
+    def _fail(self, reason: str) -> None:
+        """It cannot work any more: end, and let others have its jobs. Whatever supervises it starts it again."""
+        logger.critical("%s", reason)
+        self.failure = reason
+        stopping = threading.Thread(target=self.stop, args=(True,), name="holdfast-stop", daemon=True)
+        stopping.start()
+        stopping.join(END_WITHIN)  # its connections may keep it longer
+        for watch in self._fitness:
+            watch.hand_back()
+        self._ended.set()
 
     def _give_up_start(self) -> None:
         for runner in self.runners:
@@ -240,6 +271,8 @@ class Worker:
         for pump in self.pumps:
             pump.close()
         self._end_notes()
+        for watch in self._fitness:
+            watch.close()
         self.pulse.close()
         self.sweeper.close()
         self.scheduler.close()
@@ -704,7 +737,9 @@ class Worker:
         Nobody wakes it for aborts: it looks for them with each beat.
         """
         rest = min(self.settings.heartbeat, LONGEST_REST)
-        pulse = Pulse(self.store.another(None), rest, self._beat_alone, self._asked, self.cancel, lambda _: None)
+        pulse = Pulse(
+            self.store.another(None), rest, self._beat_alone, self._asked, self.cancel, lambda _: None, self.outages
+        )
         pulse.start()
         return pulse
 

@@ -110,6 +110,9 @@ class PostgresInstance(SqlStore):
     def close(self) -> None:
         self.connection.close()
 
+    def address(self) -> tuple[str, str, str] | None:
+        return "postgresql", self.conninfo, self.instance
+
     def abandon(self) -> None:
         """In a process that was forked: what is open on the connection is the parent's, and ends there."""
         self.connection.abandon()

@@ -24,7 +24,10 @@ from holdfast.stores.postgres.moments import clipped
 
 NAMED = re.compile(r"%\(([a-z_]+)\)s")
 FINE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
-READ, WRITE = select.POLLIN | select.POLLERR | select.POLLHUP, select.POLLOUT
+READ, WRITE = (
+    select.POLLIN | select.POLLERR | select.POLLHUP | select.POLLNVAL,
+    select.POLLOUT,
+)  # POLLNVAL: it was closed under us
 
 
 class Numbered(NamedTuple):

@@ -342,6 +342,9 @@ class SqliteStore(SqlStore):
         path = os.path.realpath(self.path)
         return () if self.connection.in_memory else (path, f"{path}-wal", f"{path}-shm")
 
+    def address(self) -> tuple[str, str, str] | None:
+        return None if self.connection.in_memory else ("sqlite", os.path.realpath(self.path), self.instance)
+
     def lock_path(self) -> str | None:
         return None if self.connection.in_memory else f"{os.path.abspath(self.path)}-worker-{secrets.token_hex(6)}"
 
