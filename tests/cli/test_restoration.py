@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import App
+from holdfast.stores.contract import NewBuild
 from holdfast.stores.restoration import GAP
 from tests.by_hand import WorkerByHand
 from tests.cli.conftest import Call, make_shop
@@ -48,6 +49,35 @@ def test_ids_come_after_those_in_the_folder_of_builds(cli: Call, shop: App, url:
         (tmp_path / "made" / name).mkdir(parents=True)
     done = cli("migrate", "--restored", "--ids-after", 3, "--url", url, "--json").json["restored"]
     assert done["ids_after"] == 4711
+
+
+@pytest.mark.parametrize("options", [(), ("--ids-after", 900)])
+def test_new_builds_and_runs_leave_out_as_many_ids_as_jobs(
+    cli: Call, shop: App, url: str, options: tuple[object, ...]
+) -> None:
+    flow = shop.workflow("flow")
+    flow.step(name="one")(lambda task: None)
+    shop.queue("builds").job(name="build")(lambda: None)
+    before, last = flow.submit("monday").id, shop.enqueue("mail", "send", {"to": "ann"}).id
+    done = cli("migrate", "--restored", *options, "--url", url, "--json").json["restored"]
+    assert flow.submit("tuesday").id == before + done["ids_after"] - last + 1
+    build = shop.store.receive_build(NewBuild(project="demo", commit="a" * 40, ref="refs/heads/main")).build.id
+    assert build == done["ids_after"] - last + 1
+    if options:
+        cli("migrate", "--restored", *options, "--url", url)
+        assert flow.submit("wednesday").id == before + done["ids_after"] - last + 2
+
+
+@pytest.mark.claim("B2")
+def test_a_backup_from_before_the_first_build_keeps_its_folder(cli: Call, shop: App, url: str, tmp_path: Path) -> None:
+    folder = tmp_path / "builds"
+    folder.mkdir()
+    (folder / ".instance").write_text("shop 0123456789abcdef\n")
+    cli("migrate", "--restored", "--url", url)
+    assert shop.store.identity() == "shop 0123456789abcdef"
+    (folder / ".instance").write_text("shop fedcba9876543210\n")
+    cli("migrate", "--restored", "--url", url)
+    assert shop.store.identity() == "shop 0123456789abcdef"
 
 
 @pytest.mark.claim("C3")

@@ -12,6 +12,7 @@ from holdfast.cli.output import say
 from holdfast.clock import sleep
 from holdfast.errors import Conflict
 from holdfast.stores.contract import Store
+from holdfast.worker.building.folder import owner_of
 
 HEARTBEAT = 5.0  # seconds, unless the settings name another
 BEATS = 2.5  # heartbeats to watch for, before a worker counts as gone
@@ -20,7 +21,8 @@ BEATS = 2.5  # heartbeats to watch for, before a worker counts as gone
 def begin_anew(call: Call, store: Store, heartbeat: float | None, ids_after: int | None) -> dict[str, Any]:
     """Do it and return what was done. `Conflict` if a worker is alive."""
     refuse_living(store, BEATS * (heartbeat or HEARTBEAT))
-    done = store.begin_anew(ids_after, last_id_in(builds_folder(call)), instance.actor())
+    folder = builds_folder(call)
+    done = store.begin_anew(ids_after, last_id_in(folder), owner_of(folder), instance.actor())
     tokens = [row.name for row in store.tokens()]
     return {
         "ids_after": done.ids_after,

@@ -37,9 +37,9 @@ WORK = ("run", "sweep", "schedule")  # the duties that change jobs unasked
 class SqlStore(Admitting):
     """One connection to one instance; see `contract.Store` for the promises."""
 
-    def begin_anew(self, ids_after: int | None, in_folder: int, actor: str) -> Restored:
+    def begin_anew(self, ids_after: int | None, in_folder: int, owner: str | None, actor: str) -> Restored:
         """Make the instance safe to start after its database was restored from a backup."""
-        return Restoration(self, self.lose, self._audit).begin_anew(ids_after, in_folder, actor)
+        return Restoration(self, self.lose, self._audit).begin_anew(ids_after, in_folder, owner, actor)
 
     def join(self, worker: WorkerJoin) -> int:
         """A new identity, never used before. Jobs that had nobody to run them stand in line again."""

@@ -101,6 +101,10 @@ where c.relnamespace = (select relnamespace from pg_class where oid = to_regclas
 -- name: set_id_sequence
 select setval(pg_get_serial_sequence(quote_ident(:table_name), 'id')::regclass, :last) where :last > 0;
 
+-- name: skip_ids
+select setval(s.name, coalesce(pg_sequence_last_value(s.name), 0) + :count)
+from (select pg_get_serial_sequence(quote_ident(:table_name), 'id')::regclass as name) s;
+
 -- name: job_sequence
 select case when is_called then last_value else 0 end as last from {job_id};
 

@@ -88,6 +88,9 @@ insert into sqlite_sequence (name, seq) select :table_name, :last where not exis
 -- name: raise_id_sequence
 update sqlite_sequence set seq = max(seq, :last) where name = :table_name;
 
+-- name: skip_ids
+update sqlite_sequence set seq = seq + :count where name = :table_name;
+
 -- name: job_sequence
 select last from {sequence};
 
