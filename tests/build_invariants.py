@@ -26,6 +26,8 @@ def check_builds(builds: Iterable[Row], jobs: Mapping[int, Row], folder: Path) -
             assert not missing, f"{title} is completed, and {missing} are missing"
             result = read_completed(path)
             assert result is not None, f"{title}: its `{COMPLETED}` cannot be read"
+            said = result.commit, result.project, result.job_id
+            assert said == (build["commit_id"], build["project"], build["job"]), f"{title}: its files are of {said}"
             # A job that was ended from outside at the last moment keeps the files its builder had written.
             if job["state"] == "final" and job["outcome"] != "aborted":
                 assert result.outcome == job["outcome"], f"{title} is {job['outcome']}, its files say {result.outcome}"

@@ -35,7 +35,7 @@ COLUMNS = {  # of each table what holds more than a word of its own; `*` is the 
     "run": RUN,
     "run_archive": RUN,
     "publication": ("params",),
-    "build": ("steps", "lines", "found"),
+    "build": ("steps", "lines", "found", "context", "condition_names"),
     "trace": ("context",),
     "aside": ("lane",),
 }

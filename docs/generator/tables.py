@@ -15,7 +15,7 @@ PREFIX, QUEUE_TABLE = "holdfast__", "holdfast_work"
 ORDER = (
     "job", "queue", "type", "key", "ready", "aside", "bucket", "waiting", "parked", "undecided", "workflow",
     "run", "publication", "step", "trigger", "run_archive", "step_archive", "leaving", "hold", "held",
-    "build", "identity", "delivery", "hook_body", "pull_request", "default_branch",
+    "build", "build_ref", "identity", "delivery", "hook_body", "pull_request", "default_branch",
     "status",
     "schedule", "firing", "routine", "part", "breaker", "lease", "worker", "duty",
     "abort", "attempt", "log", "audit", "token", "request", "trace", "dead", "ended", "archive", "sequence", "move",

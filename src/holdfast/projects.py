@@ -35,7 +35,7 @@ from holdfast.builds.build import (
 from holdfast.builds.forges import Ended, Ignored, Ping, Wanted
 from holdfast.builds.order import BuildOrder
 from holdfast.builds.project import ALL_BRANCHES, BuildSettings, Decided, Project, Secret, decide
-from holdfast.builds.result import BuildResult, StepChange
+from holdfast.builds.result import BuildResult, Owner, StepChange, is_of
 from holdfast.builds.statuses import message
 from holdfast.builds.webhooks import Delivery
 from holdfast.config import FILE_NAME
@@ -49,7 +49,7 @@ from holdfast.worker import builder
 from holdfast.worker.building import source
 from holdfast.worker.building.control_group import find_parent
 from holdfast.worker.building.disk import free_bytes
-from holdfast.worker.building.folder import hold, owner_of, remove_leftovers
+from holdfast.worker.building.folder import hold, owner_of, remove_foreign, remove_leftovers
 from holdfast.worker.building.performance import Place
 from holdfast.worker.building.removal import remove
 from holdfast.worker.building.sandbox import Proven
@@ -87,6 +87,7 @@ class Projects:
         self.cached: dict[int, tuple[int, BuildResult]] = {}  # build → its job, and what came of it
         self.declares = declares
         self._held = False
+        self._identity: str | None = None  # of the instance; asked for when it is first needed
         self._proven: Proven = set()
         self._root = root
         self._environment = environment
@@ -142,11 +143,17 @@ class Projects:
     def hold_folder(self) -> bool:
         """Whether the folder is here; who builds makes it this instance's, `Conflict` if another has it."""
         if not self._held:
-            identity = self.app.store.identity()
             if self.declares:
-                hold(self.folder, identity)
-            self._held = owner_of(self.folder) == identity
+                hold(self.folder, self.identity)
+            self._held = owner_of(self.folder) == self.identity
         return self._held
+
+    @property
+    def identity(self) -> str:
+        """What tells the instance from every other."""
+        if self._identity is None:
+            self._identity = self.app.store.identity()
+        return self._identity
 
     # Receiving
 
@@ -234,8 +241,11 @@ class Projects:
         return self.look(build)
 
     def latest(self, project: str, branch: str | None) -> Build | None:
-        """The last build of a branch that was not called off. A stranger's branch of that name is another one."""
-        found = self.builds(project=project, branch=branch, trusted=True, limit=LATEST)
+        """The build that a branch asked for last and that was not aborted. A branch of the same name in another repository does not count."""
+        if branch is None:
+            found = self.builds(project=project, trusted=True, limit=LATEST)
+        else:
+            found = self.app.store.builds_of_branch(project, branch, LATEST, self.settings.cache)
         return next((build for build in found if build.outcome != "aborted"), next(iter(found), None))
 
     def default_branch(self, project: Project) -> str | None:
@@ -254,7 +264,7 @@ class Projects:
         return self.latest(project.name, wanted)
 
     def result(self, build: Build) -> BuildResult | None:
-        """What came of it, from memory where it is in CACHED; None while it is active, or if its folder is not here."""
+        """Return its result, from memory if it is in CACHED; None while it is active, or if its files are not here."""
         if build.active:
             return None
         if build.build_state is not BuildState.CACHED:
@@ -263,10 +273,24 @@ class Projects:
             known = self.cached.get(build.id)
         if known is not None and known[0] == build.job_id:
             return known[1]
-        found = builder.read_completed(self.path(build.job_id)) if self.hold_folder() else None
+        found = self._read_completed(build) if self.hold_folder() else None
         if found is not None and build.build_state is BuildState.CACHED:
             self._remember(build, found)
         return found
+
+    def _read_completed(self, build: Build | EndedBuild) -> BuildResult | None:
+        """What `completed` says, if it is of this build."""
+        found = builder.read_completed(self.path(build.job_id))
+        return found if found is not None and is_of(found, self._owner(build)) else None
+
+    def _owner(self, build: Build | EndedBuild) -> Owner:
+        return Owner(
+            instance=self.identity,
+            project=build.project,
+            commit=build.commit,
+            context=build.context,
+            job_id=build.job_id,
+        )
 
     def _drop_from_memory(self, build: int) -> None:
         with self._lock:
@@ -282,13 +306,15 @@ class Projects:
     def path(self, job_id: int) -> Path:
         return self.folder / str(job_id)
 
-    def log_path(self, build: Build) -> Path:
-        """`NotFound` if the folder is not here."""
+    def log_path(self, build: Build) -> Path | None:
+        """Where its log is; None if it has none, as before a builder begins. `NotFound` if the folder is not here."""
         if not self.hold_folder():
             raise NotFound(
                 f"{build.words}: {self.folder} is not the folder of this instance's builds, so its files are not here. "
                 "Ask where the settings name it, in [builds] of holdfast.toml."
             )
+        if build.build_state is BuildState.RECEIVED or (not build.active and self.result(build) is None):
+            return None  # a log that is there is of another build
         return self.path(build.job_id) / LOG
 
     # Acting
@@ -332,7 +358,7 @@ class Projects:
         try:
             result = await builder.perform(order, path, steps.tell, place)
         except asyncio.CancelledError:
-            await asyncio.to_thread(self._complete, job.id, job.attempt, builder.read_completed(path))
+            await asyncio.to_thread(self._complete, job.id, job.attempt, self._read_completed(found))
             raise
         await asyncio.to_thread(self._complete, job.id, job.attempt, result)
         return builder.conclude(result)
@@ -392,6 +418,8 @@ class Projects:
             network=project.gives_network(build.trusted),
             secrets={name: text for name, text in secrets.items() if text is not None},
             protected=tuple(self._protected()),
+            instance=self.identity,
+            job_id=build.job_id,
             **{name: getattr(project, name) for name in names},
         )
 
@@ -406,18 +434,21 @@ class Projects:
     def _complete(self, job_id: int, attempt: int, result: BuildResult | None) -> None:
         if result is not None:
             told = [last_words(result.outcome)]
-            self.app.store.complete_build(job_id, attempt, _steps_of(result), told, found=result.outcome)
+            names = result.condition_names
+            self.app.store.complete_build(job_id, attempt, _steps_of(result), told, result.outcome, names)
 
     # Telling the forge
 
     def _tell(self, build: int) -> int:
-        """Tell the forge everything that it has not heard of a build, in order; how much that was (B8)."""
+        """Report to the forge what it does not know of a build, in order; return how much that was (B8)."""
         store, told, hidden = self.app.store, 0, builder.hide(self.known_secrets())
         while (status := store.next_status(build)) is not None:
             found = self.look(build)
+            if status.branch is not None or status.tag is not None:
+                found = structs.replace(found, branch=status.branch, tag=status.tag)
             project = self.settings.projects.get(found.project)
             token = self.secret(project.status.token) if project and project.status else None
-            if project and project.status and token:
+            if project and project.status and token and not self._has_trusted(found):
                 link = None if self.settings.url is None else f"{self.settings.url}/builds/{build}"
                 said = (status.state, hidden.apply(status.description), status.step, link)
                 try:
@@ -429,6 +460,11 @@ class Projects:
                     logger.warning("%s: %s does not take its status: %s", found.words, project.status.url, unheard)
             store.drop_status(status.id)
         return told
+
+    def _has_trusted(self, build: Build) -> bool:
+        """Whether the build is untrusted and a trusted one reports about the same commit."""
+        wanted = {"project": build.project, "commit": build.commit, "trusted": True, "limit": 1}
+        return not build.trusted and bool(self.builds(**wanted))
 
     # Sweeping
 
@@ -449,16 +485,21 @@ class Projects:
         """Files and jobs agree afterwards: a build whose builder wrote how its job ended needs nothing but this look."""
         agreed: list[int] = []
         for ended in store.ended_builds():
-            result = builder.read_completed(self.path(ended.job_id))
+            result = self._read_completed(ended)
+            if result is not None and result.job_id is None and not ended.begun:
+                result = None  # an older Holdfast wrote it, and no builder of this job has begun
             if ended.completed and (result is None or result.outcome == ended.outcome):
                 agreed.append(ended.job_id)
             elif result is None:
+                if not ended.begun or (self.path(ended.job_id) / COMPLETED).exists():
+                    remove(self.path(ended.job_id))  # it is of another build: a restored database gives ids out again
                 self._end(store, ended)
                 steps, told = _cut_short(store.build(ended.id, 0).steps)
                 store.complete_build(ended.job_id, 0, steps, [*told, last_words(ended.outcome)])
             else:
                 result = result if result.outcome == ended.outcome else self._correct(store, ended, result)
-                store.complete_build(ended.job_id, 0, _steps_of(result), [last_words(ended.outcome)])
+                told, names = [last_words(ended.outcome)], result.condition_names
+                store.complete_build(ended.job_id, 0, _steps_of(result), told, condition_names=names)
         if agreed:
             store.agree_on_builds(agreed)
 
@@ -469,10 +510,10 @@ class Projects:
     def _end(self, store: Store, ended: EndedBuild) -> BuildResult:
         when = "before it was finished" if ended.begun else "before a builder began"
         why = f"The build ended {when}: {ended.error or ended.outcome}"
-        return builder.end_without_builder(self.path(ended.job_id), ended.outcome, why, store.now())
+        return builder.end_without_builder(self.path(ended.job_id), self._owner(ended), ended.outcome, why, store.now())
 
     def purge(self, store: Store) -> None:
-        """Remove folders that belong to no build: of a job before a retry, or left in the middle (B5)."""
+        """Remove folders that belong to no build: of a job before a retry, left in the middle, or of a job before a restore (B5)."""
         try:
             names = os.listdir(self.folder)
         except FileNotFoundError:
@@ -483,11 +524,21 @@ class Projects:
             known = store.build_jobs(some)  # after the list: a folder in it is older than what this says
             for job in some:
                 over, current = known.get(job, (True, False))
+                if current and not over:
+                    self._remove_foreign(store, job)
                 left = job in known or not (self.path(job) / COMPLETED).exists()
                 if over and not current and left:
                     logger.warning("Folder %s belongs to no build; it is removed.", self.path(job))
                     remove(self.path(job))
         remove_leftovers(self.folder, self.app.clock.now() - timedelta(seconds=LEFTOVER))
+
+    def _remove_foreign(self, store: Store, job: int) -> None:
+        """The folder of an active build has `completed` of another one, if a restored database gave the id out again."""
+        path = self.path(job)
+        build = store.build_of_job(job, 0) if (path / COMPLETED).exists() else None
+        if build is not None and build.active and self._read_completed(build) is None:
+            logger.warning("Folder %s is of another build than %s; it is removed.", path, build.words)
+            remove_foreign(path)
 
     def _forget(self, store: Store, keep: float) -> None:
         for build, job in store.old_builds(keep):

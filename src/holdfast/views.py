@@ -154,6 +154,7 @@ BUILD = (
     "job_id",
     "project",
     "commit",
+    "event",
     "branch",
     "tag",
     "pull_request",

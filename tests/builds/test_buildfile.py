@@ -50,6 +50,7 @@ def test_a_file_says_what_runs_after_what() -> None:
     assert (test.env, test.cwd, test.outputs) == ({"DEPTH": "2"}, "src", {"report": "out/report.html"})
     assert test.condition is not None
     assert test.condition.text == "branch == 'main'"
+    assert file.condition_names == ("branch",)
     assert test.hidden
 
 

@@ -1,9 +1,11 @@
 """Conditions of steps."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
 from holdfast.builds import condition
-from holdfast.builds.condition import Unreadable
+from holdfast.builds.condition import COMPARISONS, And, Compares, Condition, Holds, Name, Not, Or, Text, Unreadable
 
 FACTS = {"branch": "main", "event": "push", "tag": "", "env.MODE": "quick", "project": "demo"}
 
@@ -67,3 +69,37 @@ def test_what_is_no_condition_is_refused_with_the_reason(text: str, why: str) ->
     with pytest.raises(Unreadable) as refused:
         condition.read(text)
     assert why in str(refused.value)
+
+
+@pytest.mark.claim("B4")
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("branch", {"branch"}),
+        ("'text'", set()),
+        ("branch == 'main' and event != 'tag'", {"branch", "event"}),
+        ("not (tag like 'v*' or 'x' == env.MODE) and commit == project", {"tag", "env.MODE", "commit", "project"}),
+        ("branch == tag", {"branch", "tag"}),
+        ("trusted and trusted", {"trusted"}),
+    ],
+)
+def test_its_names_are_those_that_stand_in_it(text: str, names: set[str]) -> None:
+    assert condition.names(condition.read(text)) == names
+
+
+WORDS = some.sampled_from(["", "main", "m*", "v1"])
+NAMES = some.sampled_from(["branch", "tag", "event", "env.MODE"])
+OPERANDS = some.builds(Text, WORDS) | some.builds(Name, NAMES)
+CONDITIONS: some.SearchStrategy[Condition] = some.recursive(
+    some.builds(Holds, OPERANDS) | some.builds(Compares, OPERANDS, some.sampled_from(sorted(COMPARISONS)), OPERANDS),
+    lambda inner: some.builds(Not, inner) | some.builds(And, inner, inner) | some.builds(Or, inner, inner),
+)
+SOME_FACTS = some.dictionaries(NAMES, WORDS)
+
+
+@pytest.mark.claim("B4")
+@given(CONDITIONS, SOME_FACTS, SOME_FACTS)
+def test_it_depends_on_no_other_names(given_condition: Condition, one: dict[str, str], two: dict[str, str]) -> None:
+    names = condition.names(given_condition)
+    same = {**two, **{name: one.get(name, "") for name in names}}
+    assert condition.holds(given_condition, same) == condition.holds(given_condition, one)

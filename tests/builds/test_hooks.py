@@ -144,8 +144,13 @@ def test_the_same_commit_joins_reports_and_is_built_anew(client: Client, here: Y
     reported = send(client, commit=commit, identity="d-3")
     assert (reported.status_code, reported.json()["how"], reported.json()["outcome"]) == (200, "reported", "success")
     assert reported.json()["build_state"] == "Completed-Cached"
-    labelled = send(client, "label", commit=commit)
-    assert (labelled.status_code, labelled.json()["how"]) == (202, "again")
+    labelled = [send(client, "label", commit=commit, identity=f"d-{number}") for number in (4, 5)]
+    assert [(answer.status_code, answer.json()["how"]) for answer in labelled] == [(202, "new"), (200, "joined")]
+    assert labelled[0].json()["id"] != reported.json()["id"], "a pull request has a build of its own"
+    here.app.run_until_idle()
+    again = send(client, "label", commit=commit, identity="d-6")
+    assert (again.status_code, again.json()["how"], again.json()["id"]) == (202, "again", labelled[0].json()["id"])
+    assert here.projects.look(reported.json()["id"]).outcome == "success", "the build of the push stays as it is"
 
 
 @pytest.mark.claim("B4")

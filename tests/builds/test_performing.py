@@ -381,16 +381,17 @@ def test_failed_and_error_are_told_apart_for_the_job(repository: Repository, fol
 
 @pytest.mark.claim("B3")
 def test_a_build_that_ends_without_a_builder_has_its_files_too(repository: Repository, folder: Path) -> None:
-    now = build(repository.order(one_step("echo kept")), folder).end_time
-    end_without_builder(folder, "error", "its builder was lost", now)
+    order = repository.order(one_step("echo kept"))
+    now = build(order, folder).end_time
+    end_without_builder(folder, order.owner, "error", "its builder was lost", now)
     assert "kept" in log_of(folder)
     fresh = folder.parent / "8"
-    end_without_builder(fresh, "aborted", "aborted before a builder had it", now, "a" * 40)
+    end_without_builder(fresh, order.owner, "aborted", "aborted before a builder had it", now)
     assert sorted(os.listdir(fresh)) == ["completed", "generated", "log"]
     assert log_of(fresh) == "aborted before a builder had it\n"
     result = read_completed(fresh)
     assert result is not None
-    assert (result.outcome, result.start_time) == ("aborted", None)
+    assert (result.outcome, result.start_time, result.commit) == ("aborted", None, order.commit)
 
 
 def test_what_killed_builders_left_beside_the_folders_is_removed(repository: Repository, folder: Path) -> None:

@@ -23,6 +23,7 @@ class Forge:
     def __init__(self) -> None:
         self.heard: list[tuple[str, str]] = []
         self.paths: list[str] = []
+        self.bodies: list[dict[str, Any]] = []
         self.tokens: set[str] = set()
         self.answers: list[int] = []
         outer = self
@@ -35,6 +36,7 @@ class Forge:
                 outer.tokens.add(self.headers["Authorization"])
                 if status == 201:
                     outer.heard.append((body["context"], body["state"]))
+                    outer.bodies.append(body)
                 self.send_response(status)
                 if status == 302:
                     self.send_header("Location", f"{outer.url}/elsewhere")
@@ -131,3 +133,39 @@ def test_a_missing_token_stops_nothing(yard: Callable[..., Yard], forge: Forge, 
     here = yard(status=StatusSettings("github", forge.url, "me/demo", Secret("NOT_SET")))
     assert here.build(repository.commit(STEPS)).outcome == "success"
     assert forge.paths == []
+
+
+def test_an_untrusted_build_reports_only_until_a_trusted_one_of_the_commit_does(
+    here: Yard, forge: Forge, repository: Repository
+) -> None:
+    """Else a pull request of another repository could turn a commit of this one green."""
+    commit = repository.commit(FAILING)
+    strange = {"stranger": True, "pull_request": 5, "branch": "evil"}
+    here.ask(commit, **strange)
+    here.app.run_until_idle()
+    assert forge.of("holdfast/demo") == ["pending", "pending", "failure"]
+    here.build(commit)
+    assert forge.of("holdfast/demo")[3:] == ["pending", "pending", "failure"]
+    heard = len(forge.heard)
+    again = here.ask(commit, **strange)
+    assert (again.how, again.build.trusted) == ("reported", False)
+    here.projects.retry(again.build.id)
+    here.app.run_until_idle()
+    assert len(forge.heard) == heard
+
+
+def test_a_result_that_another_branch_gets_is_reported_for_that_branch(
+    yard: Callable[..., Yard], forge: Forge, repository: Repository
+) -> None:
+    here = yard(status=StatusSettings("generic", forge.url, "", Secret("TOKEN")))
+    commit = repository.commit(STEPS)
+    first = here.ask(commit, branch="feature", ref="refs/heads/feature").build
+    here.app.run_until_idle()
+    assert {body["branch"] for body in forge.bodies} == {"feature"}
+    forge.bodies.clear()
+    for wanted, branch in (({}, "main"), ({"branch": None, "tag": "v1", "ref": "refs/tags/v1"}, None)):
+        assert here.ask(commit, **wanted).build.id == first.id
+        here.app.run_until_idle()
+        assert {(body["build"], body["branch"]) for body in forge.bodies} == {(first.id, branch)}
+        assert forge.bodies[-1]["state"] == "success"
+        forge.bodies.clear()

@@ -160,6 +160,10 @@ def rest(sql: RawSql, now: object, job: int) -> None:
     sql("insert into {hook_body} (project, digest, build, receive_time) values ('p', 'd', 1, :now)", now=now)
     sql("insert into {pull_request} (project, number, labels, change_time) values ('p', 7, '[\"wip\"]', :now)", now=now)
     sql(
+        "insert into {build_ref} (build, project, ref, branch, ask_time) values (1, 'p', 'refs/heads/main', 'main', :now)",
+        now=now,
+    )
+    sql(
         "insert into {status} (build, state, description, create_time) values (1, 'pending', 'd', :now)",
         now=now,
     )

@@ -1,7 +1,9 @@
 """Builds in the store: what asking for one does (B1, B4), their states (B2, B3), and what a sweep is told (B5)."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -129,10 +131,10 @@ def test_listing_is_not_use_and_what_is_unfinished_is_never_cached(store: Store,
 @pytest.mark.claim("B4")
 class TestAskingAgain:
     def test_joins_a_build_that_waits_or_runs(self, store: Store, builder: WorkerByHand) -> None:
-        first = ask(store)
+        first = ask(store, pull_request=2)
         assert first.how == "new"
         for _ in range(2):
-            again = ask(store, pull_request=3, branch=None)
+            again = ask(store, pull_request=3)
             assert (again.how, again.build.id, again.build.job_id) == ("joined", first.build.id, first.build.job_id)
             assert (again.build.branch, again.build.pull_request) == ("main", 3)
             begin(store, builder) if again.build.build_state is BuildState.RECEIVED else None
@@ -162,14 +164,184 @@ class TestAskingAgain:
         finish(store, builder)
         assert ask(store, rebuild=True).build.job_id > first.job_id
 
-    def test_at_the_same_time_makes_one_build(self, store: Store) -> None:
+    def test_at_the_same_time_makes_one_build_for_each_context(self, store: Store) -> None:
         others = [store.another() for _ in range(4)]
+        contexts = [{}, {"branch": "next"}, {"pull_request": 5}, {"pull_request": 5, "trusted": False}]
         with ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(lambda index: ask(others[index % 4]), range(16)))
+            found = list(pool.map(lambda index: ask(others[index % 4], **contexts[index // 4 % 4]), range(32)))
         for other in others:
             other.close()
-        assert sorted(each.how for each in found) == ["joined"] * 15 + ["new"]
-        assert len({each.build.job_id for each in found}) == 1
+        assert sorted(each.how for each in found) == ["joined"] * 28 + ["new"] * 4
+        assert len({each.build.job_id for each in found}) == len({each.build.id for each in found}) == 4
+        assert len({(each.build.id, each.build.context) for each in found}) == 4
+        keys = {store.get(each.build.job_id).job_key for each in found}
+        assert {f"demo:{ONE}"} < keys <= {f"demo:{ONE}", *(f"demo:{ONE}:{each.build.id}" for each in found)}
+
+
+MAIN, NEXT = {"branch": "main"}, {"branch": "next", "ref": "refs/heads/next"}
+TAGGED = {"branch": None, "tag": "v1", "ref": "refs/tags/v1"}
+PULLED = {"branch": "main", "pull_request": 5, "ref": "refs/pull/5/head"}
+STRANGE = {**PULLED, "trusted": False}
+CONTEXTS = {"main": MAIN, "next": NEXT, "tag": TAGGED, "pull request": PULLED, "fork": STRANGE}
+DIFFER = {  # the names of a context that two trusted requests differ in
+    frozenset(("main", "next")): {"branch"},
+    frozenset(("main", "tag")): {"event", "branch", "tag"},
+    frozenset(("main", "pull request")): {"event"},
+    frozenset(("next", "tag")): {"event", "branch", "tag"},
+    frozenset(("next", "pull request")): {"event", "branch"},
+    frozenset(("tag", "pull request")): {"event", "branch", "tag"},
+}
+PAIRS = list(permutations(CONTEXTS, 2))
+READ = [(), ("branch",), ("event",), ("tag",), ("branch", "event"), ("env.MODE", "commit", "project", "trusted"), None]
+
+
+@pytest.mark.claim("B1", "B4")
+class TestAnotherContext:
+    def finished(self, store: Store, builder: WorkerByHand, read: tuple[str, ...] | None, **asked: Any) -> Received:
+        """A build that is done, of a build file whose conditions read these names."""
+        received = ask(store, **asked)
+        call = begin(store, builder)
+        assert store.complete_build(call.id, call.attempt, [], [], "success", read)
+        builder.succeed(call)
+        return received
+
+    @pytest.mark.parametrize("read", READ, ids=str)
+    def test_gets_the_result_only_if_no_condition_reads_what_differs(
+        self, store: Store, builder: WorkerByHand, read: tuple[str, ...] | None
+    ) -> None:
+        """Cell by cell: each context after each other one."""
+        for at, names in enumerate(PAIRS):
+            commit, (before, wanted) = f"{at:040x}", (CONTEXTS[name] for name in names)
+            first = self.finished(store, builder, read, commit=commit, **before).build
+            again = ask(store, commit, **wanted)
+            same = "fork" not in names and read is not None and not DIFFER[frozenset(names)] & set(read)
+            assert again.how == ("reported" if same else "new"), names
+            assert (again.build.id == first.id, again.build.job_id == first.job_id) == (same, same), names
+            assert store.build(first.id, 10).context == first.context, names
+            if not same:
+                store.abort_build(again.build.id, "somebody")
+
+    @pytest.mark.parametrize("begun", [False, True], ids=["waits", "runs"])
+    def test_joins_no_active_build_and_gets_a_job_with_a_key_of_its_own(
+        self, store: Store, builder: WorkerByHand, begun: bool
+    ) -> None:
+        for at, names in enumerate(PAIRS):
+            commit, (before, wanted) = f"{at:040x}", (CONTEXTS[name] for name in names)
+            first = ask(store, commit, **before).build
+            call = begin(store, builder) if begun else None
+            second = ask(store, commit, **wanted)
+            assert (second.how, second.build.id != first.id) == ("new", True), names
+            keys = [store.get(build.job_id).job_key for build in (first, second.build)]
+            assert keys == [f"demo:{commit}", f"demo:{commit}:{second.build.id}"]
+            again = ask(store, commit, **before)
+            assert (again.how, again.build.id) == ("joined", first.id), names
+            assert state(store, first.id) is (BuildState.BUILDING if begun else BuildState.RECEIVED)
+            assert state(store, second.build.id) is BuildState.RECEIVED
+            for build in (first, second.build):
+                store.abort_build(build.id, "somebody")
+            if call is not None:
+                builder.tell(call, Aborted("somebody"))
+
+    @pytest.mark.parametrize("outcome", ["error", "aborted"])
+    def test_gets_no_result_from_a_build_that_has_none(self, store: Store, builder: WorkerByHand, outcome: str) -> None:
+        first = ask(store).build
+        call = begin(store, builder)
+        store.complete_build(call.id, call.attempt, [], [], outcome, ())
+        builder.tell(call, Aborted("somebody")) if outcome == "aborted" else builder.fail(call, "exception")
+        assert ask(store, **NEXT).how == "new"
+        assert ask(store).build.id == first.id
+
+    def test_that_insists_builds_in_its_own(self, store: Store, builder: WorkerByHand) -> None:
+        first = self.finished(store, builder, ()).build
+        again = ask(store, **PULLED, rebuild=True)
+        assert (again.how, again.build.id != first.id) == ("new", True)
+        assert store.build(first.id, 10).outcome == "success"
+
+    def test_does_not_move_the_build_whose_result_it_gets(self, store: Store, builder: WorkerByHand) -> None:
+        first = self.finished(store, builder, (), **NEXT, title="first", author="Ann").build
+        store.agree_on_builds([first.job_id])
+        before = store.build(first.id, 0)
+        for wanted in (MAIN, TAGGED, PULLED):
+            again = ask(store, **wanted, title="other", author="Ben")
+            assert (again.how, again.build) == ("reported", before)
+
+    def test_may_run_at_the_same_time_and_end_in_any_order(self, store: Store, builder: WorkerByHand) -> None:
+        one, two = ask(store).build, ask(store, **NEXT).build
+        first, second = begin(store, builder), begin(store, builder)
+        assert (first.id, second.id) == (one.job_id, two.job_id)
+        for call, build, outcome in ((second, two, "failed"), (first, one, "success")):
+            assert store.complete_build(call.id, call.attempt, [BuildStep(outcome, "SUCCESS")], [], outcome, ())
+            assert state(store, build.id) is BuildState.BUILDING, "its job is not over"
+            builder.succeed(call) if outcome == "success" else builder.fail(call, "failed")
+            assert state(store, build.id) is BuildState.CACHED
+        found = [(build.outcome, build.steps[0].name) for build in (store.build(one.id, 10), store.build(two.id, 10))]
+        assert found == [("success", "success"), ("failed", "failed")]
+        assert [build for build, _ in store.cached_builds(10)] == [one.id, two.id]
+
+    def test_a_retry_takes_the_key_that_is_free(self, store: Store, builder: WorkerByHand) -> None:
+        first = self.finished(store, builder, ("branch",)).build
+        second = ask(store, **NEXT).build
+        assert store.get(second.job_id).job_key == f"demo:{ONE}"
+        again = store.retry_build(first.id, "somebody").build
+        assert store.get(again.job_id).job_key == f"demo:{ONE}:{first.id}"
+        assert (ask(store).build.job_id, ask(store, **NEXT).build.job_id) == (again.job_id, second.job_id)
+
+    def test_after_a_retry_that_is_not_done_there_is_no_result_to_get(
+        self, store: Store, builder: WorkerByHand
+    ) -> None:
+        first = self.finished(store, builder, ()).build
+        store.retry_build(first.id, "somebody")
+        assert ask(store, **NEXT).how == "new"
+
+    def test_retries_and_requests_that_come_at_once_give_each_build_a_job(
+        self, store: Store, builder: WorkerByHand
+    ) -> None:
+        first = self.finished(store, builder, ("branch",)).build
+        others = [store.another() for _ in range(4)]
+
+        def act(at: int) -> int:
+            if at % 4:
+                return ask(others[at % 4], branch=f"b{at % 8}").build.job_id
+            with suppress(Conflict):
+                return others[0].retry_build(first.id, "somebody").build.job_id
+            return others[0].build(first.id, 1).job_id
+
+        with ThreadPoolExecutor(4) as pool:
+            jobs = set(pool.map(act, range(16)))
+        for other in others:
+            other.close()
+        assert len(jobs) == 7
+        assert len({store.get(job).job_key for job in jobs}) == 7
+
+
+@pytest.mark.claim("B8")
+class TestTheBuildsOfABranch:
+    def of(self, store: Store, branch: str, limit: int = 10) -> list[int]:
+        return [build.id for build in store.builds_of_branch("demo", branch, limit, 10)]
+
+    def test_are_those_that_it_asked_for_the_last_first(self, store: Store, builder: WorkerByHand) -> None:
+        one = ask(store).build.id
+        call = begin(store, builder)
+        store.complete_build(call.id, call.attempt, [], [], "success", ())
+        builder.succeed(call)
+        two = ask(store, TWO).build.id
+        assert ask(store, **NEXT).build.id == one
+        assert (self.of(store, "main"), self.of(store, "next")) == ([two, one], [one])
+        assert ask(store).build.id == one, "the branch went back to the commit before"
+        assert (self.of(store, "main"), self.of(store, "main", 1), self.of(store, "other")) == ([one, two], [one], [])
+        assert store.builds_of_branch("another", "main", 10, 10) == []
+        assert [build.id for build in store.builds(BuildFilter(branch="next"))] == [one]
+        assert list(store.builds(BuildFilter(project="another", branch="next"))) == []
+
+    def test_are_trusted(self, store: Store) -> None:
+        strange, ours = ask(store, **STRANGE).build, ask(store, **PULLED).build
+        assert (self.of(store, "main"), strange.id != ours.id) == ([ours.id], True)
+
+    def test_that_are_forgotten_are_none(self, store: Store, builder: WorkerByHand) -> None:
+        build = ask(store).build
+        finish(store, builder)
+        assert store.drop_build(build.id, build.job_id)
+        assert self.of(store, "main") == []
 
 
 class TestWhatAStrangerSays:
@@ -178,15 +350,15 @@ class TestWhatAStrangerSays:
     def test_changes_nothing_about_a_build_that_is_trusted(self, store: Store) -> None:
         before = ask(store, title="ours", author="Ann").build
         strange = {"branch": "evil", "ref": "refs/pull/5/head", "pull_request": 5, "title": "theirs", "author": "Eve"}
-        after = ask(store, trusted=False, **strange).build
-        assert (after.trusted, after.branch, after.ref) == (True, "main", "refs/heads/main")
-        assert (after.pull_request, after.title, after.author) == (None, before.title, before.author)
-        assert list(store.end_builds("demo", None, 5, "closed")) == []
+        theirs = ask(store, trusted=False, **strange).build
+        assert (theirs.id != before.id, store.build(before.id, 10)) == (True, before)
+        assert list(store.end_builds("demo", None, 5, "closed")) == [theirs.id]
 
-    def test_is_forgotten_once_the_commit_is_trusted(self, store: Store) -> None:
-        ask(store, trusted=False, pull_request=5)
+    def test_is_none_of_the_trusted_build_of_the_commit(self, store: Store) -> None:
+        theirs = ask(store, trusted=False, pull_request=5).build
         after = ask(store, branch=None, tag="v1", ref="refs/tags/v1").build
         assert (after.trusted, after.branch, after.tag, after.pull_request) == (True, None, "v1", None)
+        assert store.build(theirs.id, 10) == theirs
 
     def test_is_not_found_where_only_trusted_builds_are_asked_for(self, store: Store) -> None:
         ask(store, trusted=False, pull_request=5)
@@ -265,12 +437,12 @@ class TestSuperseding:
         assert list(store.end_builds("demo", "y", None, "deleted")) == [two.id]
         assert store.get(one.job_id).outcome == store.get(two.job_id).outcome == "aborted"
 
-    def test_what_another_branch_has_joined_goes_on_without_the_pull_request(self, store: Store) -> None:
-        build = ask(store, pull_request=5, branch="fix").build
-        assert ask(store, branch="main").how == "joined"
-        assert list(store.end_builds("demo", None, 5, "closed")) == []
-        assert ask(store, TWO, pull_request=5, branch="fix").superseded == ()
-        assert ask(store, THREE, branch="main", supersedes=True).superseded == (build.id,)
+    def test_what_another_branch_wants_too_goes_on_without_the_pull_request(self, store: Store) -> None:
+        pulled = ask(store, pull_request=5, branch="fix").build
+        pushed = ask(store, branch="main").build
+        assert ask(store, TWO, pull_request=5, branch="fix").superseded == (pulled.id,)
+        assert store.get(pushed.job_id).state == "initial"
+        assert ask(store, THREE, branch="main", supersedes=True).superseded == (pushed.id,)
 
     def test_what_two_pull_requests_want_ends_with_the_second(self, store: Store) -> None:
         build = ask(store, pull_request=5, branch="fix").build
@@ -280,27 +452,37 @@ class TestSuperseding:
         assert store.get(build.job_id).state == "initial"
         assert ask(store, THREE, pull_request=5, branch="fix").superseded == (build.id,)
 
-    @pytest.mark.parametrize("first", [{"pull_request": 5}, {}])
-    def test_a_push_to_the_branch_of_a_pull_request_is_the_same_wish(self, store: Store, first: dict[str, int]) -> None:
-        """A forge tells of both."""
-        build = ask(store, branch="fix", **first).build
-        ask(store, branch="fix")
-        ask(store, branch="fix", pull_request=5)
-        assert list(store.end_builds("demo", None, 5, "closed")) == [build.id]
+    def test_no_request_ends_a_build_of_its_own_commit(self, store: Store) -> None:
+        older = [ask(store, branch="fix", supersedes=True, **more).build for more in ({}, {"pull_request": 5})]
+        for more in ({}, {"pull_request": 5}, {"pull_request": 5, "trusted": False}):
+            assert ask(store, branch="fix", supersedes=True, **more).superseded == ()
+        assert ask(store, TWO, branch="fix", supersedes=True).superseded == tuple(build.id for build in older)
+
+    @pytest.mark.parametrize("pull_request_first", [True, False])
+    def test_a_push_and_a_pull_request_of_one_branch_end_each_for_itself(
+        self, store: Store, pull_request_first: bool
+    ) -> None:
+        """A forge reports both with every push."""
+        asked = [{"pull_request": 5}, {}] if pull_request_first else [{}, {"pull_request": 5}]
+        builds = {len(more): ask(store, branch="fix", **more).build for more in asked}
+        assert list(store.end_builds("demo", None, 5, "closed")) == [builds[1].id]
+        assert store.get(builds[0].job_id).state == "initial"
+        assert list(store.end_builds("demo", "fix", None, "deleted")) == [builds[0].id]
 
     def test_what_was_asked_for_with_a_tag_too_goes_on(self, store: Store) -> None:
-        ask(store, pull_request=5, branch="fix")
-        ask(store, branch=None, tag="v1", ref="refs/tags/v1")
-        assert list(store.end_builds("demo", None, 5, "closed")) == []
+        pulled = ask(store, pull_request=5, branch="fix").build
+        tagged = ask(store, branch=None, tag="v1", ref="refs/tags/v1").build
+        assert list(store.end_builds("demo", None, 5, "closed")) == [pulled.id]
+        assert store.get(tagged.job_id).state == "initial"
 
     def test_who_had_it_built_before_does_not_count_when_it_is_built_anew(
         self, store: Store, builder: WorkerByHand
     ) -> None:
         build = ask(store, pull_request=5, branch="fix").build
         finish(store, builder, "error")
-        assert ask(store, branch="main").how == "again"
+        assert ask(store, pull_request=6, branch="fix").how == "again"
         assert list(store.end_builds("demo", None, 5, "closed")) == []
-        assert list(store.end_builds("demo", "main", None, "deleted")) == [build.id]
+        assert list(store.end_builds("demo", None, 6, "closed")) == [build.id]
 
 
 @pytest.mark.claim("B1")

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from holdfast.builds.context import Context
 from holdfast.jobs.job import JobError, Outcome
 from holdfast.workflows.states import STEP_STATES, StepState
 
@@ -116,12 +117,13 @@ def still_wanted(lines: Sequence[Line], pull_request: int | None, branch: str | 
 
 
 class Build(Struct, frozen=True, kw_only=True):
-    """A commit of a project that is, or was, built."""
+    """A commit of a project that is, or was, built in one context."""
 
     id: int
     job_id: int  # its current one
     project: str
     commit: str
+    event: str  # that asked for it: push, tag or pull_request
     ref: str
     branch: str | None
     tag: str | None
@@ -147,9 +149,9 @@ class Build(Struct, frozen=True, kw_only=True):
         return STANDINGS[self.build_state].active
 
     @property
-    def event(self) -> str:
-        """What it was asked for by, as a project names it."""
-        return "pull_request" if self.pull_request is not None else "tag" if self.tag else "push"
+    def context(self) -> Context:
+        """What its result depends on besides the commit."""
+        return Context(trusted=self.trusted, event=self.event, branch=self.branch, tag=self.tag)
 
     @property
     def words(self) -> str:
@@ -163,8 +165,9 @@ def state_of(final: bool, begun: bool, completed: bool, cached: bool) -> BuildSt
     return BuildState.BUILDING if begun else BuildState.RECEIVED
 
 
-def job_key(project: str, commit: str) -> str:
-    return f"{project}:{commit}"
+def job_key(project: str, commit: str, build: int | None = None) -> str:
+    """The key of a build's job; with the build's id if an active build of the same commit has the short one."""
+    return f"{project}:{commit}" if build is None else f"{project}:{commit}:{build}"
 
 
 ENDS = {"success": "The build succeeded.", "failed": "The build failed.", "aborted": "The build was aborted."}

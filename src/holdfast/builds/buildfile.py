@@ -81,6 +81,12 @@ class BuildFile(Struct, frozen=True, kw_only=True):
     steps: tuple[BuildStep, ...]
     env: Mapping[str, str] = {}
 
+    @property
+    def condition_names(self) -> tuple[str, ...]:
+        """The names that its conditions read, sorted."""
+        written = [step.condition.condition for step in self.steps if step.condition is not None]
+        return tuple(sorted({name for each in written for name in conditions.names(each)}))
+
 
 class WrongBuildFile(Invalid):
     """A build file that cannot be; `problems` are all the reasons, each with file and line."""

@@ -91,6 +91,23 @@ def holds(condition: Condition, facts: Mapping[str, str]) -> bool:
             return holds(left, facts) or holds(right, facts)
 
 
+def names(condition: Condition) -> frozenset[str]:
+    """The names that it reads."""
+    match condition:
+        case Holds(operand):
+            return _name_of(operand)
+        case Compares(left, _, right):
+            return _name_of(left) | _name_of(right)
+        case Not(inner):
+            return names(inner)
+        case And(left, right) | Or(left, right):
+            return names(left) | names(right)
+
+
+def _name_of(operand: Operand) -> frozenset[str]:
+    return frozenset((operand.name,)) if isinstance(operand, Name) else frozenset()
+
+
 def _value(operand: Operand, facts: Mapping[str, str]) -> str:
     return operand.value if isinstance(operand, Text) else facts.get(operand.name, "")
 

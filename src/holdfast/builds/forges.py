@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from holdfast import strict_json
+from holdfast.builds.context import event_of
 from holdfast.builds.labels import PullRequestLabels
 from holdfast.builds.names import NO_COMMIT, check_commit, check_ref, title_of
 from holdfast.errors import Invalid
@@ -38,7 +39,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     @property
     def event(self) -> str:
         """As a project names what it wants to be built for."""
-        return "pull_request" if self.pull_request is not None else "tag" if self.tag else "push"
+        return event_of(self.pull_request, self.tag)
 
 
 class Ended(Struct, frozen=True, kw_only=True):

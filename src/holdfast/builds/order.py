@@ -11,6 +11,8 @@ from enum import StrEnum
 
 from msgspec import Struct, field
 
+from holdfast.builds.context import Context
+from holdfast.builds.result import Owner
 from holdfast.errors import Invalid, quoted
 
 BUILD_FILE = "holdfast.build.toml"
@@ -76,6 +78,16 @@ class BuildOrder(Struct, frozen=True, kw_only=True):
     readable: tuple[str, ...] = ()  # paths that the sandbox shows besides the system's own
     protected: tuple[str, ...] = ()  # paths that it never shows: the database, settings, tokens
     limits: Limits = Limits()
+    instance: str | None = None  # that wants the build; None: it is built on the spot
+    job_id: int | None = None
+
+    @property
+    def owner(self) -> Owner:
+        """The build that the folder is of."""
+        context = Context(trusted=self.trusted, event=self.event, branch=self.branch, tag=self.tag)
+        return Owner(
+            instance=self.instance, project=self.project, commit=self.commit, context=context, job_id=self.job_id
+        )
 
 
 def check(order: BuildOrder) -> BuildOrder:

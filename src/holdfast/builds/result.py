@@ -3,8 +3,9 @@
 from datetime import datetime
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from holdfast.builds.context import Context
 from holdfast.workflows.states import StepState
 
 OUTCOMES = ("success", "failed", "error", "aborted")
@@ -42,17 +43,43 @@ class Output(Struct, frozen=True, kw_only=True):
     step: str
 
 
+class Owner(Struct, frozen=True, kw_only=True):
+    """The build that a folder is of. Two of one job id differ in the rest: a restored database gives ids out again."""
+
+    instance: str | None  # its name and its identity; None: built on the spot
+    project: str
+    commit: str
+    context: Context
+    job_id: int | None  # None: built on the spot
+
+
 class BuildResult(Struct, frozen=True, kw_only=True):
     """A build that ended: the content of `completed`."""
 
     outcome: str  # success, failed, error, aborted
     error: str | None = None  # a sentence; None after success
+    instance: str | None = None  # whose it is, as `Owner` says; None in a file of an older Holdfast
+    project: str | None = None
     commit: str | None = None
+    context: Context | None = None
+    job_id: int | None = None
     start_time: datetime | None = None  # None if no builder ever began
     end_time: datetime
     steps: dict[str, StepState] = {}  # by name, in the order in which they ran
     details: tuple[StepResult, ...] = ()
     outputs: tuple[Output, ...] = ()
+    condition_names: tuple[str, ...] | None = None  # what the conditions of its build file read; None: not known
+
+
+def owned(result: BuildResult, owner: Owner) -> BuildResult:
+    """The result with its owner."""
+    return structs.replace(result, **structs.asdict(owner))
+
+
+def is_of(result: BuildResult, owner: Owner) -> bool:
+    """Return whether the result is the owner's. What an older Holdfast left out is not compared."""
+    named = {name: getattr(result, name) for name in Owner.__struct_fields__}
+    return all(value is None or value == getattr(owner, name) for name, value in named.items())
 
 
 def encode(result: BuildResult) -> bytes:

@@ -76,12 +76,13 @@ def pour(projects: Projects, build_id: int, follow: bool, as_json: bool) -> None
         over, path = not build.active, projects.log_path(build)
         if build.job_id != job:
             position, job, write = 0, build.job_id, _writer(as_json)
-        if not path.exists() and not follow:
+        there = path is not None and path.exists()
+        if not there and (over or not follow):
             raise NotFound(
                 f"{build.words} is `{build.build_state}` and has no log in {projects.folder}. "
                 "Run this where the settings file names its folder, or wait with --follow."
             )
-        if path.exists():
+        if path is not None and there:
             position = _pour_from(path.open("rb"), position, write)
         if over or not follow:
             return

@@ -2,6 +2,8 @@
 
 Rules:
 - A build and its job are made in one transaction, and so is what a new commit does to older builds.
+- A commit has at most one build for each context. A request locks the commit first, then one build, then older builds.
+- A row without a context was made by an older Holdfast, which changed the trust of a build: no request joins it or takes its result.
 - What is said about files is said after they are there: `begun` after `generated`, `completed` after `completed`.
 - A builder speaks for its build only while its attempt holds the job (J5).
 - What a forge is to be told stands in order in `status`; a job of the build's own tells it.
@@ -14,8 +16,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
+from holdfast.builds import context as contexts
 from holdfast.builds.build import (
     JOB_TYPE,
     QUEUE,
@@ -30,6 +33,7 @@ from holdfast.builds.build import (
     job_key,
     still_wanted,
 )
+from holdfast.builds.context import Context, event_of, has_same_result
 from holdfast.builds.labels import PullRequestLabels, added, is_older
 from holdfast.builds.webhooks import REMEMBERED
 from holdfast.errors import Conflict, NotFound
@@ -45,7 +49,8 @@ FORGET_STATUS = 86400.0  # seconds after which a forge that cannot be told is no
 decode_steps = msgspec.json.Decoder(tuple[BuildStep, ...]).decode
 decode_labels = msgspec.json.Decoder(tuple[str, ...]).decode
 decode_lines = msgspec.json.Decoder(tuple[Line, ...]).decode
-FIELDS = ("ref", "branch", "tag", "pull_request", "forge", "trusted", "title", "author", "tells")
+decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
+SAID = ("ref", "pull_request", "forge", "title", "author", "tells")  # what the last request of a context says
 
 
 class Building(Acting):
@@ -69,31 +74,21 @@ class Building(Acting):
         `Conflict` if the delivery has come before; nothing is changed then.
         """
         with self.work():
-            now = self.time(self.now())
             if new.delivery is not None:
                 self._take(new.delivery)
             if line := _line_of(new):
                 self.rows("lock_line", {"line": f"{self.instance} {new.project} {line}"})
-            names = {"project": new.project, "commit": new.commit}
-            said = {name: getattr(new, name) for name in FIELDS}
-            known = self.rows("lock_build", names)  # first: who only tries to add takes a number all the same
-            fresh = not known and bool(self.rows("add_build", {**names, **said, "now": now}))
-            row = known[0] if known else self.rows("lock_build", names)[0]
-            build, how, left = row["id"], "new", None
-            if fresh:
-                self._give_job(row, new.timeout)
-            else:
-                job = self._get(row["job"])
-                lines = _encoded(_lines_with(row, new, job))
-                self.run("ask_build_again", {**said, "id": build, "now": now, "lines": lines})
-                how, left = self._asked_again(row, new, job)
+            self._lock_commit(new.project, new.commit)
+            answer = self._ask_again(new) or self._find_result(new) or self._add_build(new)
+            build, how, left = answer.build, answer.how, answer.left
+            self._note_ref(build, new)
             superseded = self._supersede(build, new)
             if new.delivery is not None:
                 self._name_delivery(new.delivery, build)
             self._audit(new.actor, "build", detail=f"{new.project} {new.commit} {how}")
             found = self._one_build({"id": build})
             if new.tells:
-                self._tell(build, first_words(found, how))
+                self._tell(build, first_words(found, how), new.branch, new.tag)
             return Received(found, how, superseded, left)
 
     def receive_labelled_build(self, new: NewBuild, label: str) -> Received | None:
@@ -147,14 +142,53 @@ class Building(Acting):
         self.run("name_delivery", {**known_by, "forge": delivery.forge, "id": delivery.id})
         self.run("name_hook_body", {**known_by, "digest": delivery.body})
 
-    def _asked_again(self, row: RowDict, new: NewBuild, job: Job) -> tuple[str, int | None]:
-        """What becomes of a build that is there, and the job that it had before if it has another now."""
-        if not job.final:
-            return "joined", None
-        if job.outcome in KEPT_RESULTS and not new.rebuild:
-            return "reported", None
-        self._give_job(row, new.timeout, job)
-        return "again", job.id
+    def _lock_commit(self, project: str, commit: str) -> None:
+        """Until this transaction ends no other one makes a build of this commit, or gives one another job."""
+        self.rows("lock_line", {"line": f"{self.instance} {project} commit {commit}"})
+
+    def _ask_again(self, new: NewBuild) -> "_Answer | None":
+        """The build of this commit in this context: joined, reported or built anew. None if there is none."""
+        names = {"project": new.project, "commit": new.commit, "context": contexts.encode(new.context)}
+        for row in self.rows("lock_build", names):
+            job = self._get(row["job"])
+            said = {name: getattr(new, name) for name in SAID} | {"lines": _encoded(_lines_with(row, new, job))}
+            self.run("ask_build_again", {**said, "id": row["id"], "now": self.time(self.now())})
+            if not job.final:
+                return _Answer(row["id"], "joined")
+            if job.outcome in KEPT_RESULTS and not new.rebuild:
+                return _Answer(row["id"], "reported")
+            self._give_job(row, new.timeout, job)
+            return _Answer(row["id"], "again", job.id)
+        return None
+
+    def _find_result(self, new: NewBuild) -> "_Answer | None":
+        """A result of this commit from another context whose build would do the same in this one; None if there is none."""
+        if new.rebuild:
+            return None
+        for known in self.rows("builds_of_commit", {"project": new.project, "commit": new.commit}):
+            if has_same_result(_context_of(known), new.context, _condition_names_of(known)):
+                for row in self.rows("lock_build_by_id", {"id": known["id"]}):  # none if it has just been dropped
+                    if self._get(row["job"]).outcome in KEPT_RESULTS:
+                        return _Answer(row["id"], "reported")
+        return None
+
+    def _add_build(self, new: NewBuild) -> "_Answer":
+        said = {name: getattr(new, name) for name in (*SAID, "project", "commit", "branch", "tag", "trusted")}
+        said |= {"context": contexts.encode(new.context), "now": self.time(self.now())}
+        row = self.rows("add_build", said)[0]
+        self._give_job(row, new.timeout)
+        return _Answer(row["id"], "new")
+
+    def _note_ref(self, build: int, new: NewBuild) -> None:
+        """This ref asked for the build just now."""
+        params = {name: getattr(new, name) for name in ("project", "ref", "branch", "tag", "pull_request")}
+        self.run("drop_build_ref", {"build": build, "ref": new.ref})
+        self.run("add_build_ref", {**params, "build": build, "now": self.time(self.now())})
+
+    def _free_key(self, row: RowDict) -> str:
+        key = job_key(row["project"], row["commit_id"])
+        taken = self.rows("key_holder", {"job_type": JOB_TYPE, "job_key": key})
+        return job_key(row["project"], row["commit_id"], row["id"]) if taken else key
 
     def _give_job(self, row: RowDict, timeout: float | None, before: Job | None = None) -> None:
         told = {"build": row["id"], "project": row["project"], "commit": row["commit_id"]}
@@ -162,7 +196,7 @@ class Building(Acting):
             queue=QUEUE,
             job_type=JOB_TYPE,
             payload=encode_json(told).decode(),
-            job_key=job_key(row["project"], row["commit_id"]),
+            job_key=self._free_key(row),
             timeout=timeout,
             timeout_named=True,
             retries=0,
@@ -179,7 +213,8 @@ class Building(Acting):
         if not _line_of(new):
             return ()
         branch = new.branch if new.pull_request is None else None
-        params = {"project": new.project, "before": build, "branch": branch, "pull_request": new.pull_request}
+        params = {"project": new.project, "before": build, "but_commit": new.commit}
+        params |= {"branch": branch, "pull_request": new.pull_request}
         return self._abort_builds(params, f"superseded by {new.commit[:10]}")
 
     def _abort_builds(self, params: Mapping[str, Any], actor: str) -> tuple[int, ...]:
@@ -211,7 +246,8 @@ class Building(Acting):
         with self.work():
             if delivery is not None:
                 self._take(delivery)
-            params = {"project": project, "before": 2**62, "branch": branch, "pull_request": pull_request}
+            params = {"project": project, "before": 2**62, "but_commit": ""}
+            params |= {"branch": branch, "pull_request": pull_request}
             return self._abort_builds(params, actor)
 
     # Looking
@@ -242,6 +278,14 @@ class Building(Acting):
         with self.work(write=False):
             return self._one_build({"id": build, "cache": cache})
 
+    def builds_of_branch(self, project: str, branch: str, limit: int, cache: int) -> Sequence[Build]:
+        """Trusted builds that a branch asked for, the one that it asked for last first."""
+        params = {"project": project, "branch": branch, "limit": limit}
+        with self.work(write=False):
+            found = dict.fromkeys(row["id"] for row in self.rows("builds_of_branch", params))
+            wanted = [{**ANY_BUILD, "id": build, "cache": cache} for build in found]
+            return [self._build_of(row) for each in wanted for row in self._built("builds", each)]
+
     def build_of_job(self, job: int, cache: int) -> Build | None:
         """The build whose current job this is."""
         with self.work(write=False):
@@ -261,13 +305,13 @@ class Building(Acting):
         raise NotFound(f"There is no build {which['id']} in instance `{self.instance}`.")
 
     def _build_of(self, row: RowDict) -> Build:
-        state, read = BuildState(row["build_state"]), RowReader(row)
+        state, context, read = BuildState(row["build_state"]), _context_of(row), RowReader(row)
         over = state in (BuildState.CACHED, BuildState.COMPLETED)
         return Build(
-            **{name: row[name] for name in ("id", "project", "ref", "branch", "tag", "pull_request", "forge")},
+            **{name: row[name] for name in ("id", "project", "ref", "pull_request", "forge")},
+            **structs.asdict(context),
             commit=row["commit_id"],
             job_id=row["job"],
-            trusted=bool(row["trusted"]),
             title=row["title"],
             author=row["author"],
             build_state=state,
@@ -307,7 +351,13 @@ class Building(Acting):
     def tell_steps(self, job: int, attempt: int, steps: Sequence[BuildStep], told: Sequence[Telling]) -> bool:
         """How its steps stand; False if this attempt does not have the job any more."""
         with self.work():
-            params = {"job": job, "attempt": attempt, "steps": _encoded(steps), "now": self.time(self.now())}
+            params = {
+                "job": job,
+                "attempt": attempt,
+                "steps": _encoded(steps),
+                "yes": True,
+                "now": self.time(self.now()),
+            }
             return self._tell_if_wanted(self.rows("tell_steps", params), told)
 
     def complete_build(
@@ -317,15 +367,18 @@ class Building(Acting):
         steps: Sequence[BuildStep] | None,
         told: Sequence[Telling],
         found: str | None = None,
+        condition_names: Sequence[str] | None = None,
     ) -> bool:
         """All its files are written; False if it is neither over nor this attempt's.
 
         `found` is the outcome that a builder wrote before its job has ended: if the job ends otherwise, the build is not
-        completed until somebody has put `completed` right.
+        completed until a sweep has put `completed` right. `condition_names` are what the conditions of its build file read;
+        None: not known.
         """
         with self.work():
             params = {"job": job, "attempt": attempt, "found": found}
             params |= {"steps": None if steps is None else _encoded(steps)}
+            params |= {"condition_names": None if condition_names is None else _encoded(condition_names)}
             params |= {"yes": True, "now": self.time(self.now()), "use_time": self._next_use()}
             return self._tell_if_wanted(self.rows("complete_build", params), told)
 
@@ -350,6 +403,8 @@ class Building(Acting):
     def retry_build(self, build: int, actor: str, timeout: float | None = None) -> Received:
         """A new job for a completed build (B3), with the timeout of its project; None: with that of the job before."""
         with self.work():
+            known = self._one_build({"id": build})
+            self._lock_commit(known.project, known.commit)
             for row in self.rows("lock_build_by_id", {"id": build}):
                 found, before = self._one_build({"id": build}), self._get(row["job"])
                 if found.active:
@@ -373,8 +428,17 @@ class Building(Acting):
 
     def _ended_build(self, row: RowDict) -> EndedBuild:
         error = error_of(row["error"])
-        marks = bool(row["begun"]), bool(row["completed"])
-        return EndedBuild(row["id"], row["job"], *marks, row["outcome"], None if error is None else error.message)
+        return EndedBuild(
+            id=row["id"],
+            job_id=row["job"],
+            project=row["project"],
+            commit=row["commit_id"],
+            context=_context_of(row),
+            begun=bool(row["begun"]),
+            completed=bool(row["completed"]),
+            outcome=row["outcome"],
+            error=None if error is None else error.message,
+        )
 
     def agree_on_builds(self, jobs: Sequence[int]) -> None:
         """`completed` says how these jobs ended."""
@@ -398,7 +462,12 @@ class Building(Acting):
         with self.work():
             gone = self.rows("drop_build", {"id": build, "job": job})
             for row in gone:
-                self.run("note_old_jobs", {"job_key": job_key(row["project"], row["commit_id"])}, QUEUE)
+                short = job_key(row["project"], row["commit_id"])
+                self.run(
+                    "note_old_jobs",
+                    {"short_key": short, "own_key": job_key(row["project"], row["commit_id"], build)},
+                    QUEUE,
+                )
             return bool(gone)
 
     def forget_deliveries(self, limit: int = 5000) -> None:
@@ -413,11 +482,12 @@ class Building(Acting):
 
     # Telling the forge
 
-    def _tell(self, build: int, told: Sequence[Telling]) -> None:
+    def _tell(self, build: int, told: Sequence[Telling], branch: str | None = None, tag: str | None = None) -> None:
+        """`branch` and `tag` are those of a request that gets the result of another context."""
         now = self.time(self.now())
         for each in told:
             params = {"build": build, "step": each.step, "state": each.state, "description": each.description}
-            self.run("add_status", {**params, "now": now})
+            self.run("add_status", {**params, "branch": branch, "tag": tag, "now": now})
         if told:
             self._tell_soon(build)
 
@@ -441,7 +511,7 @@ class Building(Acting):
         """What the forge is to be told next of a build."""
         with self.lone():
             for row in self.rows("next_status", {"build": build}):
-                values = {name: row[name] for name in ("id", "build", "step", "state", "description")}
+                values = {name: row[name] for name in ("id", "build", "step", "state", "description", "branch", "tag")}
                 return StatusRow(**values, create_time=self._known(row["create_time"]))
         return None
 
@@ -475,6 +545,30 @@ def _to_build_again(known: Sequence[RowDict]) -> str:
     return f"To build the commit again, use `holdfast builds retry {build}`."
 
 
+class _Answer(Struct, frozen=True):
+    """How a request is answered: by which build, and which job the build had before."""
+
+    build: int
+    how: str
+    left: int | None = None
+
+
+def _context_of(row: RowDict) -> Context:
+    """As it is stored, or as the columns of an older Holdfast say. A damaged one is untrusted: it gets no secrets."""
+    event = event_of(row["pull_request"], row["tag"])
+    said = Context(trusted=bool(row["trusted"]), event=event, branch=row["branch"], tag=row["tag"])
+    if row["context"] is None:
+        return said
+    return RowReader(row).read("context", contexts.decode, lambda _: structs.replace(said, trusted=False))
+
+
+def _condition_names_of(row: RowDict) -> tuple[str, ...] | None:
+    """None if they are not known."""
+    if row["condition_names"] is None:
+        return None
+    return RowReader(row).read("condition_names", decode_names, lambda _: None)
+
+
 def _line_of(new: NewBuild) -> str:
     """The pull request or branch on which it ends older builds; empty if it ends none."""
     if new.pull_request is not None:
@@ -487,11 +581,10 @@ def _lines_of(row: RowDict) -> tuple[Line, ...]:
 
 
 def _lines_with(row: RowDict, new: NewBuild, job: Job) -> Sequence[Line]:
-    """Who wants a build that is asked for again. Whoever had its end before, and strangers once it is trusted, do not count."""
+    """The pull requests and branches that want a build which is asked for again. Those of a job that is over do not count."""
     line = Line(new.pull_request, new.branch)
-    joined = not job.final and bool(row["trusted"]) == new.trusted
-    return [*(each for each in _lines_of(row) if joined and each != line), line]
+    return [*(each for each in _lines_of(row) if not job.final and each != line), line]
 
 
-def _encoded(listed: Sequence[BuildStep | Line]) -> str:
+def _encoded(listed: Sequence[BuildStep | Line | str]) -> str:
     return encode_json(listed).decode()

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from holdfast.builds.build import Build, BuildStep, Telling
+from holdfast.builds.context import Context, event_of
 from holdfast.builds.labels import PullRequestLabels
 from holdfast.jobs.breaker import Breaker
 from holdfast.jobs.facts import Facts
@@ -644,6 +645,12 @@ class NewBuild(Struct, frozen=True, kw_only=True):
     tells: bool = False  # the forge wants to be told
     actor: str = "app"
 
+    @property
+    def context(self) -> Context:
+        """What the result depends on besides the commit."""
+        event = event_of(self.pull_request, self.tag)
+        return Context(trusted=self.trusted, event=event, branch=self.branch, tag=self.tag)
+
 
 class Received(Struct, frozen=True):
     """What came of asking for a build (B4)."""
@@ -659,6 +666,9 @@ class EndedBuild(Struct, frozen=True):
 
     id: int
     job_id: int
+    project: str
+    commit: str
+    context: Context
     begun: bool
     completed: bool  # its builder has written them
     outcome: str
@@ -674,13 +684,15 @@ class StatusRow(Struct, frozen=True):
     state: str
     description: str
     create_time: datetime
+    branch: str | None = None  # that asked for the report; None with the tag: the build's own
+    tag: str | None = None
 
 
 class BuildFilter(Struct, frozen=True):
     """Which builds to list; None means any."""
 
     project: str | None = None
-    branch: str | None = None
+    branch: str | None = None  # that it was built for, or that asked for its result
     trusted: bool | None = None
     commit: str | None = None
     state: str | None = None
@@ -998,6 +1010,8 @@ class Store(Protocol):
 
     def build(self, build: int, cache: int) -> Build: ...
 
+    def builds_of_branch(self, project: str, branch: str, limit: int, cache: int) -> Sequence[Build]: ...
+
     def build_of_job(self, job: int, cache: int) -> Build | None: ...
 
     def cached_builds(self, cache: int) -> Sequence[tuple[int, datetime]]: ...
@@ -1015,6 +1029,7 @@ class Store(Protocol):
         steps: Sequence[BuildStep] | None,
         told: Sequence[Telling],
         found: str | None = None,
+        condition_names: Sequence[str] | None = None,
     ) -> bool: ...
 
     def abort_build(self, build: int, actor: str) -> Job: ...

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from holdfast.builds import context as contexts
 from holdfast.builds.build import BuildStep, Line
 from holdfast.jobs import payload as payloads
 from holdfast.jobs import retry, routines, throttlers
@@ -68,6 +69,8 @@ PAGED = (
         {
             "steps": msgspec.json.Decoder(tuple[BuildStep, ...]).decode,
             "lines": msgspec.json.Decoder(tuple[Line, ...]).decode,
+            "context": contexts.decode,
+            "condition_names": decode_words,
         },
     ),
 )

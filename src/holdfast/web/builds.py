@@ -61,7 +61,11 @@ async def log(
     """The log as plain text: what is there, and then what comes, until the build is over."""
     projects = site.projects
     build = await anyio.to_thread.run_sync(projects.use, build_id)
-    await anyio.to_thread.run_sync(projects.log_path, build)  # 404 if the folder is not here
+    path = await anyio.to_thread.run_sync(projects.log_path, build)  # 404 if the folder is not here
+    if path is None and not build.active:
+        raise NotFound(
+            f"{build.words}: its log is not in the folder. `holdfast builds retry {build.id}` builds it again."
+        )
     return Stream(_log(site, projects, build, follow), media_type="text/plain", headers={"x-accel-buffering": "no"})
 
 
@@ -70,9 +74,12 @@ async def _log(site: Site, projects: Projects, build: Build, follow: bool) -> As
         async for chunk in site.tails.watch(build, lambda: projects.look(build.id), projects.log_path):
             yield chunk
         return
+    path = await anyio.to_thread.run_sync(projects.log_path, build)
     try:
-        file = os.open(projects.log_path(build), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        file = None if path is None else os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
+        return
+    if file is None:
         return
     try:
         while chunk := await anyio.to_thread.run_sync(os.read, file, CHUNK):

@@ -310,6 +310,7 @@ class BuildShape(Struct):
     job_id: Annotated[int, Meta(description="Its current job.")]
     project: Annotated[str, Meta(examples=["demo"])]
     commit: Annotated[str, Meta(description="Its whole name, in hexadecimal digits.")]
+    event: Annotated[str, Meta(description="That asked for it: push, tag or pull_request.")]
     branch: str | None
     tag: str | None
     pull_request: int | None

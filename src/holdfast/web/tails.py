@@ -17,13 +17,14 @@ from holdfast.errors import HoldfastError
 LOOK_EVERY = 0.05  # seconds between looks at the file
 ASK_EVERY = 0.5  # and between questions whether the build is over
 CHUNK = 1 << 16
+PathOf = Callable[[Build], Path | None]  # of a build's log; None while it has none
 AGAIN = b"\n--- the build begins again ---\n"
 
 
 class Tail:
     """One build that is watched."""
 
-    def __init__(self, build: Build, look: Callable[[], Build], path_of: Callable[[Build], Path]) -> None:
+    def __init__(self, build: Build, look: Callable[[], Build], path_of: PathOf) -> None:
         self.path, self.over, self.watchers = path_of(build), not build.active, 0
         self._look, self._path_of = look, path_of
         self._seen: tuple[int, int] | None = None
@@ -45,15 +46,18 @@ class Tail:
 
     async def _ask(self) -> None:
         try:
-            build = await anyio.to_thread.run_sync(self._look)
+            self.path, self.over = await anyio.to_thread.run_sync(self._stands)
         except HoldfastError:
             return  # the log goes on; the database will too
-        self.path, self.over = self._path_of(build), not build.active
         if self.over:
             self._tell()
 
+    def _stands(self) -> tuple[Path | None, bool]:
+        build = self._look()
+        return self._path_of(build), not build.active
+
     def _is_completed(self) -> bool:
-        return (self.path.parent / COMPLETED).exists()
+        return self.path is not None and (self.path.parent / COMPLETED).exists()
 
     def _tell(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
@@ -92,9 +96,7 @@ class Tails:
     def __init__(self) -> None:
         self._tails: dict[int, tuple[Tail, asyncio.Task[None]]] = {}
 
-    async def watch(
-        self, build: Build, look: Callable[[], Build], path_of: Callable[[Build], Path]
-    ) -> AsyncIterator[bytes]:
+    async def watch(self, build: Build, look: Callable[[], Build], path_of: PathOf) -> AsyncIterator[bytes]:
         """The log of a build for one more watcher."""
         known = self._tails.get(build.id)
         if known is None or known[1].done():
@@ -118,24 +120,24 @@ class Tails:
         return len(self._tails)
 
 
-def _opened(path: Path) -> int | None:
+def _opened(path: Path | None) -> int | None:
     try:
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return None if path is None else os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
 
 
-def _other(file: int, path: Path) -> bool:
+def _other(file: int, path: Path | None) -> bool:
     """Whether another file is there now; the old one is kept while there is none."""
     try:
-        return os.stat(path).st_ino != os.fstat(file).st_ino
+        return path is not None and os.stat(path).st_ino != os.fstat(file).st_ino
     except OSError:
         return False
 
 
-def _size_of(path: Path) -> tuple[int, int] | None:
+def _size_of(path: Path | None) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)
+        found = None if path is None else os.stat(path)
     except OSError:
         return None
-    return found.st_ino, found.st_size
+    return None if found is None else (found.st_ino, found.st_size)

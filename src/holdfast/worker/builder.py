@@ -21,7 +21,7 @@ from typing import Any
 from msgspec import structs
 
 from holdfast.builds.order import BuildOrder
-from holdfast.builds.result import BuildResult, StepChange
+from holdfast.builds.result import BuildResult, Owner, StepChange, owned
 from holdfast.jobs.outcome import Failed
 from holdfast.jobs.secrets import Redaction
 from holdfast.stores.contract import Claimed
@@ -139,11 +139,11 @@ def correct_end(folder: Path, found: BuildResult, outcome: str, why: str, now: d
     return result
 
 
-def end_without_builder(folder: Path, outcome: str, why: str, now: datetime, commit: str | None = None) -> BuildResult:
+def end_without_builder(folder: Path, owner: Owner, outcome: str, why: str, now: datetime) -> BuildResult:
     """The files of a build that ended while no builder had it: aborted in the queue, or lost with its builder (B3).
 
     `why` is a sentence for the log and for `completed`. A log that is there is kept.
     """
-    result = BuildResult(outcome=outcome, error=why, commit=commit, end_time=now)
+    result = owned(BuildResult(outcome=outcome, error=why, end_time=now), owner)
     folders.write_ended(folder, result, f"{why}\n")
     return result

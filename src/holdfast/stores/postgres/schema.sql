@@ -213,11 +213,33 @@ CREATE TABLE holdfast__build (
     use_time timestamp with time zone NOT NULL,
     create_time timestamp with time zone NOT NULL,
     update_time timestamp with time zone NOT NULL,
-    lines text DEFAULT '[]'::text NOT NULL
+    lines text DEFAULT '[]'::text NOT NULL,
+    context text COLLATE pg_catalog."C",
+    condition_names text
 );
 
 ALTER TABLE holdfast__build ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast__build_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE holdfast__build_ref (
+    id bigint NOT NULL,
+    build bigint NOT NULL,
+    project text NOT NULL COLLATE pg_catalog."C",
+    ref text NOT NULL COLLATE pg_catalog."C",
+    branch text COLLATE pg_catalog."C",
+    tag text,
+    pull_request integer,
+    ask_time timestamp with time zone NOT NULL
+);
+
+ALTER TABLE holdfast__build_ref ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast__build_ref_id_seq
     START WITH 1
     INCREMENT BY 1
     NO MINVALUE
@@ -599,7 +621,9 @@ CREATE TABLE holdfast__status (
     step text,
     state text NOT NULL,
     description text NOT NULL,
-    create_time timestamp with time zone NOT NULL
+    create_time timestamp with time zone NOT NULL,
+    branch text,
+    tag text
 );
 
 ALTER TABLE holdfast__status ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -828,8 +852,11 @@ ALTER TABLE ONLY holdfast__bucket
 ALTER TABLE ONLY holdfast__build
     ADD CONSTRAINT holdfast__build_pkey PRIMARY KEY (id);
 
-ALTER TABLE ONLY holdfast__build
-    ADD CONSTRAINT holdfast__build_project_commit_id_key UNIQUE (project, commit_id);
+ALTER TABLE ONLY holdfast__build_ref
+    ADD CONSTRAINT holdfast__build_ref_build_ref_key UNIQUE (build, ref);
+
+ALTER TABLE ONLY holdfast__build_ref
+    ADD CONSTRAINT holdfast__build_ref_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY holdfast__dead
     ADD CONSTRAINT holdfast__dead_pkey PRIMARY KEY (end_time, id);
@@ -972,6 +999,10 @@ CREATE INDEX holdfast__build_job_idx ON holdfast__build USING btree (job);
 
 CREATE INDEX holdfast__build_project_branch_id_idx ON holdfast__build USING btree (project, branch, id);
 
+CREATE UNIQUE INDEX holdfast__build_project_commit_id_context_idx ON holdfast__build USING btree (project, commit_id, context);
+
+CREATE INDEX holdfast__build_ref_project_branch_ask_time_idx ON holdfast__build_ref USING btree (project, branch, ask_time);
+
 CREATE INDEX holdfast__build_use_time_idx ON holdfast__build USING btree (use_time) WHERE completed;
 
 CREATE INDEX holdfast__delivery_receive_time_idx ON holdfast__delivery USING btree (receive_time);
@@ -1050,6 +1081,9 @@ CREATE TRIGGER law_update AFTER UPDATE ON holdfast__job FOR EACH ROW WHEN ((conc
 
 ALTER TABLE ONLY holdfast__bucket
     ADD CONSTRAINT holdfast__bucket_queue_fkey FOREIGN KEY (queue) REFERENCES holdfast__queue(name);
+
+ALTER TABLE ONLY holdfast__build_ref
+    ADD CONSTRAINT holdfast__build_ref_build_fkey FOREIGN KEY (build) REFERENCES holdfast__build(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY holdfast__firing
     ADD CONSTRAINT holdfast__firing_schedule_fkey FOREIGN KEY (schedule) REFERENCES holdfast__schedule(name) ON DELETE CASCADE;

@@ -512,38 +512,6 @@ CREATE TABLE "holdfast__token" (
 
 CREATE UNIQUE INDEX "holdfast__token_name" on "holdfast__token" (name) where kind = 'token';
 
-CREATE TABLE "holdfast__build" (
-  id integer primary key autoincrement,
-  project text not null,
-  commit_id text not null,
-  ref text not null, -- what to fetch it by
-  branch text,
-  tag text,
-  pull_request integer,
-  forge text not null,
-  trusted integer not null, -- the commit is in the repository itself
-  title text not null,
-  author text not null,
-  tells integer not null, -- whether the forge is told
-  job integer, -- the current one
-  begun integer not null default 0, -- that job has a folder
-  completed integer not null default 0, -- and everything in it
-  found text, -- what its builder wrote there, until somebody has seen that the job ended so
-  steps text not null default '[]', -- as JSON
-  use_time integer not null, -- when somebody last looked into it
-  create_time integer not null,
-  update_time integer not null, lines text not null default '[]',
-  unique (project, commit_id)
-) strict;
-
-CREATE INDEX "holdfast__build_job" on "holdfast__build" (job);
-
-CREATE INDEX "holdfast__build_use" on "holdfast__build" (use_time) where completed;
-
-CREATE INDEX "holdfast__build_open" on "holdfast__build" (id) where not completed or found is not null;
-
-CREATE INDEX "holdfast__build_branch" on "holdfast__build" (project, branch, id);
-
 CREATE TABLE "holdfast__identity" (
   single integer primary key check (single = 1), -- there is one row
   token text not null
@@ -559,17 +527,6 @@ CREATE TABLE "holdfast__delivery" (
 ) strict, without rowid;
 
 CREATE INDEX "holdfast__delivery_time" on "holdfast__delivery" (receive_time);
-
-CREATE TABLE "holdfast__status" (
-  id integer primary key autoincrement,
-  build integer not null references "holdfast__build" on delete cascade,
-  step text, -- null: of the whole build
-  state text not null,
-  description text not null,
-  create_time integer not null
-) strict;
-
-CREATE INDEX "holdfast__status_build" on "holdfast__status" (build, id);
 
 CREATE TABLE "holdfast__request" (
   owner text not null, -- the token's name
@@ -598,6 +555,69 @@ CREATE TABLE "holdfast__move" (
   seal_time integer, -- from then on nothing is written
   end_time integer
 ) strict;
+
+CREATE TABLE "holdfast__build" (
+  id integer primary key autoincrement,
+  project text not null,
+  commit_id text not null,
+  ref text not null, -- what to fetch it by
+  branch text,
+  tag text,
+  pull_request integer,
+  forge text not null,
+  trusted integer not null, -- the commit is in the repository itself
+  title text not null,
+  author text not null,
+  tells integer not null, -- whether its statuses go to the forge
+  job integer, -- the current one
+  begun integer not null default 0, -- that job has a folder
+  completed integer not null default 0, -- and everything in it
+  found text, -- the outcome that its builder wrote there, until a sweep has compared it with the job's
+  steps text not null default '[]', -- as JSON
+  use_time integer not null, -- of the last look into it
+  create_time integer not null,
+  update_time integer not null,
+  lines text not null default '[]',
+  context text, -- trust, event, branch and tag that it is built for, as JSON; null: an older Holdfast made the row
+  condition_names text -- what the conditions of its build file read, as a JSON list; null: not known
+) strict;
+
+CREATE INDEX "holdfast__build_job" on "holdfast__build" (job);
+
+CREATE INDEX "holdfast__build_use" on "holdfast__build" (use_time) where completed;
+
+CREATE INDEX "holdfast__build_open" on "holdfast__build" (id) where not completed or found is not null;
+
+CREATE INDEX "holdfast__build_branch" on "holdfast__build" (project, branch, id);
+
+CREATE UNIQUE INDEX "holdfast__build_context" on "holdfast__build" (project, commit_id, context);
+
+CREATE TABLE "holdfast__status" (
+  id integer primary key autoincrement,
+  build integer not null references "holdfast__build" on delete cascade,
+  step text, -- null: of the whole build
+  state text not null,
+  description text not null,
+  create_time integer not null,
+  branch text, -- that asked for the report; null with the tag: the build's own
+  tag text
+) strict;
+
+CREATE INDEX "holdfast__status_build" on "holdfast__status" (build, id);
+
+CREATE TABLE "holdfast__build_ref" (
+  id integer primary key autoincrement, -- in the order of asking
+  build integer not null references "holdfast__build" on delete cascade,
+  project text not null,
+  ref text not null,
+  branch text,
+  tag text,
+  pull_request integer,
+  ask_time integer not null,
+  unique (build, ref)
+) strict;
+
+CREATE INDEX "holdfast__build_ref_branch" on "holdfast__build_ref" (project, branch, ask_time);
 
 CREATE TABLE "holdfast__pull_request" (
   project text not null,

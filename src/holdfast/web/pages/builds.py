@@ -64,6 +64,7 @@ def build(frame: TheFrame, site: TheSite, build_id: FromPath[int]) -> Html:
         steps=shown,
         hidden=len(found.steps) - len(shown),
         outputs=() if result is None else result.outputs,
+        has_files=found.active or result is not None,
         commit_page=_commit_page(projects, found),
         timeline=drawing.timeline(
             {step.name: (step.start_time, step.end_time) for step in shown},
@@ -108,8 +109,11 @@ def read(projects: Projects, build: Build, start: int, cut: bool = False) -> lis
 
 def _content(projects: Projects, build: Build, start: int) -> bytes:
     try:
-        file = os.open(projects.log_path(build), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        path = projects.log_path(build)
+        file = None if path is None else os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except (OSError, NotFound):
+        return b""
+    if file is None:
         return b""
     with open(file, "rb") as opened:
         opened.seek(start)
@@ -118,7 +122,8 @@ def _content(projects: Projects, build: Build, start: int) -> bytes:
 
 def _size(projects: Projects, build: Build) -> int:
     try:
-        return os.stat(projects.log_path(build), follow_symlinks=False).st_size
+        path = projects.log_path(build)
+        return 0 if path is None else os.stat(path, follow_symlinks=False).st_size
     except (OSError, NotFound):
         return 0
 

@@ -114,6 +114,17 @@ def read_completed(path: Path) -> BuildResult | None:
         return None
 
 
+def remove_foreign(path: Path) -> None:
+    """Remove a folder that was found completed and of another build, unless a builder has just put a new one in its place."""
+    aside = path.parent / f".{path.name}-old-{secrets.token_hex(4)}"
+    with contextlib.suppress(FileNotFoundError):
+        path.rename(aside)
+        if (aside / COMPLETED).exists():
+            remove(aside)
+        else:
+            aside.rename(path)
+
+
 def write_ended(path: Path, result: BuildResult, said: str) -> None:
     """The files of a build that ended without a builder. A log that is there is kept, and what is said goes at its end."""
     ensure_folder(path)

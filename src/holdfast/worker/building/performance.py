@@ -17,8 +17,9 @@ from msgspec import Struct, field, structs
 
 from holdfast.builds import buildfile, condition
 from holdfast.builds.buildfile import BuildFile, BuildStep, WrongBuildFile
+from holdfast.builds.context import READABLE
 from holdfast.builds.order import BuildOrder, check
-from holdfast.builds.result import BuildResult, StepChange, StepResult
+from holdfast.builds.result import BuildResult, StepChange, StepResult, owned
 from holdfast.clock import Clock
 from holdfast.errors import Invalid
 from holdfast.jobs.secrets import Redaction
@@ -102,6 +103,7 @@ class Build:
         self._clock = Clock()
         self._began = self._clock.monotonic()
         self._start_time = self._clock.now()
+        self._condition_names: tuple[str, ...] = READABLE  # until the build file is read: it may read each of them
         self._steps: dict[str, Step] = {}
         self._details: dict[str, StepResult] = {}
 
@@ -126,13 +128,14 @@ class Build:
         result = BuildResult(
             outcome=outcome,
             error=None if error is None else self.hidden.apply(error),
-            commit=self._order.commit,
             start_time=self._start_time,
             end_time=self._clock.now(),
             steps={name: step.state for name, step in self._steps.items()},
             details=tuple(self._details.values()),
             outputs=tuple(self._outputs.kept),
+            condition_names=self._condition_names,
         )
+        result = owned(result, self._order.owner)
         folder.complete(result)
         return result
 
@@ -180,6 +183,7 @@ class Build:
             self._say(f"clone {order.commit} of {source.shown(order.repository)}")
             source.clone(order, self._folder.work, self._command)
         self._file = self._read_file()
+        self._condition_names = self._file.condition_names
         self._runner = sandbox.choose(order, self._folder.work, self._source, self._path.parent, self._place.proven)
         self._variables = of_steps(
             order, self._runner.home, self._runner.temporary, self._runner.path, self._place.colours

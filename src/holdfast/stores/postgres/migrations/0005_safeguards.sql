@@ -18,6 +18,33 @@ end $$;
 
 -- Builds: trust, context and what conditions read.
 
+-- A commit has a build for each context.
+do $$
+declare one_for_each_commit text;
+begin
+  select conname into one_for_each_commit from pg_constraint where conrelid = '{build}'::regclass and contype = 'u';
+  execute format('alter table {build} drop constraint %I', one_for_each_commit);
+end $$;
+alter table {build} add column context text collate "C"; -- trust, event, branch and tag that it is built for, as JSON; null: an older Holdfast made the row
+alter table {build} add column condition_names text; -- what the conditions of its build file read, as a JSON list; null: not known
+create unique index on {build} (project, commit_id, context);
+alter table {status} add column branch text; -- that asked for the report; null with the tag: the build's own
+alter table {status} add column tag text;
+
+-- Which refs asked for a build, and when each did last: the last build of a branch is the one that the branch asked for last.
+create table {build_ref} (
+  id bigint generated always as identity primary key, -- in the order of asking
+  build bigint not null references {build} on delete cascade,
+  project text collate "C" not null,
+  ref text collate "C" not null,
+  branch text collate "C",
+  tag text,
+  pull_request int,
+  ask_time timestamptz not null,
+  unique (build, ref)
+);
+create index on {build_ref} (project, branch, ask_time);
+
 -- Webhooks: labels and bodies.
 -- The labels last known of each pull request of Gitea and Forgejo, which do not say what label was added.
 create table {pull_request} (

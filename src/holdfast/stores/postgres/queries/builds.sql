@@ -10,44 +10,61 @@ insert into {identity} (single, token) values (1, :token) on conflict do nothing
 select pg_advisory_xact_lock(hashtextextended(:line::text, 4802));
 
 -- name: add_build
--- Answers nothing if the commit has a build already.
-insert into {build} (project, commit_id, ref, branch, tag, pull_request, forge, trusted, title, author, tells, use_time, create_time, update_time)
-values (:project, :commit, :ref, :branch, :tag, :pull_request, :forge, :trusted, :title, :author, :tells, :now, :now, :now)
-on conflict (project, commit_id) do nothing returning id;
+insert into {build} (project, commit_id, ref, branch, tag, pull_request, forge, trusted, title, author, tells, context, use_time, create_time, update_time)
+values (:project, :commit, :ref, :branch, :tag, :pull_request, :forge, :trusted, :title, :author, :tells, :context, :now, :now, :now)
+returning id, project, commit_id, tells;
 
 -- name: lock_build
--- Who changes a build has it alone until it commits.
-select id, project, commit_id, tells, job, trusted, branch, pull_request, lines from {build} where project = :project and commit_id = :commit for update;
+-- A transaction that changes a build has it alone until it commits.
+select id, project, commit_id, tells, job, branch, pull_request, lines from {build}
+where project = :project and commit_id = :commit and context = :context for update;
 
 -- name: lock_build_by_id
 select id, project, commit_id, tells, job from {build} where id = :id for update;
 
+-- name: builds_of_commit
+-- Newest first, without rows of an older Holdfast.
+select id, context, condition_names, trusted, branch, tag, pull_request from {build} where project = :project and commit_id = :commit and context is not null order by id desc;
+
 -- name: ask_build_again
--- It was asked for once more: what is said now counts, what is not said stays. What a stranger says of a commit that is
--- trusted does not count, and of what strangers said nothing stays once it is.
-update {build} set ref = :ref, branch = case when trusted = :trusted::boolean then coalesce(:branch::text, branch) else :branch::text end,
-  tag = case when trusted = :trusted::boolean then coalesce(:tag::text, tag) else :tag::text end,
-  pull_request = case when trusted = :trusted::boolean then coalesce(:pull_request::int, pull_request) else :pull_request::int end,
-  forge = :forge, trusted = :trusted::boolean, title = coalesce(nullif(:title::text, ''), title), author = coalesce(nullif(:author::text, ''), author),
-  tells = :tells, lines = :lines, update_time = :now where id = :id and (:trusted::boolean or not trusted);
+-- The last request of a context counts; what it does not say stays.
+update {build} set ref = :ref, pull_request = :pull_request, forge = :forge, title = coalesce(nullif(:title::text, ''), title),
+  author = coalesce(nullif(:author::text, ''), author), tells = :tells, lines = :lines, update_time = :now where id = :id;
+
+-- name: drop_build_ref
+delete from {build_ref} where build = :build and ref = :ref;
+
+-- name: add_build_ref
+insert into {build_ref} (build, project, ref, branch, tag, pull_request, ask_time) values (:build, :project, :ref, :branch, :tag, :pull_request, :now);
+
+-- name: builds_of_branch
+-- The one that the branch asked for last first. Rows of an older Holdfast name no refs: for them the branch of the row counts.
+select id from (
+  select * from (select b.id, r.ask_time as time, r.id as place from {build_ref} r join {build} b on b.id = r.build
+    where r.project = :project and r.branch = :branch::text and b.trusted order by r.ask_time desc, r.id desc limit :limit) asked
+  union all
+  select * from (select b.id, b.create_time as time, 0 as place from {build} b
+    where b.project = :project and b.branch = :branch::text and b.trusted and b.context is null order by b.id desc limit :limit) older
+) every_build order by time desc, place desc, id desc limit :limit;
 
 -- name: give_build_job
 -- A new job, from the beginning: nothing is made yet.
-update {build} set job = :job, begun = :no, completed = :no, found = null, steps = '[]', update_time = :now where id = :id;
+update {build} set job = :job, begun = :no, completed = :no, found = null, steps = '[]', condition_names = null, update_time = :now where id = :id;
 
 -- name: begin_build
 -- The builder of this attempt has made the folder.
-update {build} set begun = :yes, completed = :no, found = null, steps = '[]', update_time = :now where job = :job
+update {build} set begun = :yes, completed = :no, found = null, steps = '[]', condition_names = null, update_time = :now where job = :job
   and exists (select 1 from {job} j where j.id = :job and j.attempt = :attempt and j.situation = 'held') returning id, tells;
 
 -- name: tell_steps
--- Only while this attempt has the job.
-update {build} set steps = :steps, update_time = :now where job = :job
+-- Only while this attempt has the job. There is a folder, also if `begin_build` was lost.
+update {build} set begun = :yes, steps = :steps, update_time = :now where job = :job
   and exists (select 1 from {job} j where j.id = :job and j.attempt = :attempt and j.situation = 'held') returning id, tells;
 
 -- name: complete_build
 -- Everything is in the folder; it was used just now. What a builder found counts while its job ends so.
-update {build} set completed = :yes, found = :found::text, begun = :yes, steps = coalesce(:steps::text, steps), update_time = :now, use_time = :use_time
+update {build} set completed = :yes, found = :found::text, begun = :yes, steps = coalesce(:steps::text, steps), condition_names = :condition_names::text,
+  update_time = :now, use_time = :use_time
   where job = :job and not (completed and found is null)
   and exists (select 1 from {job} j where j.id = :job and (j.state = 'final' or (j.attempt = :attempt and j.situation = 'held')))
   returning id, tells;
@@ -68,12 +85,15 @@ update {build} set use_time = :use_time where id = :id and completed
 -- Newest first. The state stands in the table of `holdfast.builds.build`. Jobs of builds are in one table: the others may
 -- be a million.
 with cached as (select c.id from {build} c where c.completed
-    and not exists (select 1 from {key} k where k.job_type = 'build' and k.job_key = c.project || ':' || c.commit_id and k.id = c.job)
+    and not exists (select 1 from {key} k where k.job_type = 'build'
+      and k.job_key in (c.project || ':' || c.commit_id, c.project || ':' || c.commit_id || ':' || c.id) and k.id = c.job)
   order by c.use_time desc, c.id desc limit :cache),
-known as (select b.*, exists (select 1 from {key} k where k.job_type = 'build' and k.job_key = b.project || ':' || b.commit_id and k.id = b.job) as living,
+known as (select b.*, exists (select 1 from {key} k where k.job_type = 'build'
+      and k.job_key in (b.project || ':' || b.commit_id, b.project || ':' || b.commit_id || ':' || b.id) and k.id = b.job) as living,
     b.id in (select id from cached) as cached from {build} b
   where b.id between coalesce(:id::bigint, 0) and coalesce(:id::bigint, 9223372036854775807) and (:project::text is null or b.project = :project)
-    and (:branch::text is null or b.branch = :branch) and (:trusted::boolean is null or b.trusted = :trusted) and (:commit::text is null or b.commit_id = :commit) and (:before::bigint is null or b.id < :before)),
+    and (:branch::text is null or b.branch = :branch
+      or b.id in (select r.build from {build_ref} r where r.branch = :branch::text and (:project::text is null or r.project = :project))) and (:trusted::boolean is null or b.trusted = :trusted) and (:commit::text is null or b.commit_id = :commit) and (:before::bigint is null or b.id < :before)),
 ended as (select known.*, coalesce(j.outcome, a.outcome) as outcome, coalesce(j.error, a.error) as error, coalesce(j.attempt, a.attempt) as attempt,
     coalesce(j.start_time, a.start_time) as start_time, coalesce(j.end_time, a.end_time) as end_time
   from known left join {queue_table} j on j.id = known.job left join {archive} a on a.id = known.job and j.id is null),
@@ -89,15 +109,17 @@ select id from {build} where job = :job;
 -- name: cached_builds
 -- The last one used first.
 select b.id, b.use_time from {build} b where b.completed
-  and not exists (select 1 from {key} k where k.job_type = 'build' and k.job_key = b.project || ':' || b.commit_id and k.id = b.job)
+  and not exists (select 1 from {key} k where k.job_type = 'build'
+      and k.job_key in (b.project || ':' || b.commit_id, b.project || ':' || b.commit_id || ':' || b.id) and k.id = b.job)
 order by b.use_time desc, b.id desc limit :cache;
 
 -- name: living_builds
--- Older builds that are not over and that this pull request or branch may want. A stranger's branch of that name is
+-- Older builds of other commits that are not over and that this pull request or branch may want. A stranger's branch of that name is
 -- another one. Differs because somebody else may just be joining one: they are locked, newest first like everywhere.
 select b.id, b.job, b.trusted, b.branch, b.pull_request, b.lines
 from {key} k join {build} b on b.job = k.id
-where k.job_type = 'build' and b.project = :project and b.id < :before::bigint and (b.pull_request = :pull_request::int or b.trusted and b.branch = :branch::text or b.lines <> '[]')
+where k.job_type = 'build' and b.project = :project and b.id < :before::bigint and b.commit_id <> :but_commit
+  and (b.pull_request = :pull_request::int or b.trusted and b.branch = :branch::text or b.lines <> '[]')
 order by b.id desc for update of b;
 
 -- name: put_lines
@@ -105,7 +127,8 @@ update {build} set lines = :lines where id = :id;
 
 -- name: ended_builds
 -- Their job is final, and nobody has written their files, or looked whether `completed` says the same.
-select b.id, b.job, b.begun, b.completed, coalesce(j.outcome, a.outcome) as outcome, coalesce(j.error, a.error) as error
+select b.id, b.job, b.project, b.commit_id, b.context, b.trusted, b.branch, b.tag, b.pull_request, b.begun, b.completed,
+  coalesce(j.outcome, a.outcome) as outcome, coalesce(j.error, a.error) as error
 from {build} b left join {queue_table} j on j.id = b.job left join {archive} a on a.id = b.job and j.id is null
 where (not b.completed or b.found is not null) and coalesce(j.state, a.state) = 'final' order by b.id limit :limit;
 
@@ -120,7 +143,8 @@ where a.id in (select unnest(:ids::bigint[])) and a.job_type = 'build';
 -- name: old_builds
 -- Completed, and nobody has looked into them since.
 select b.id, b.job from {build} b where b.completed and b.use_time < :before
-  and not exists (select 1 from {key} k where k.job_type = 'build' and k.job_key = b.project || ':' || b.commit_id and k.id = b.job)
+  and not exists (select 1 from {key} k where k.job_type = 'build'
+      and k.job_key in (b.project || ':' || b.commit_id, b.project || ':' || b.commit_id || ':' || b.id) and k.id = b.job)
 order by b.use_time limit :limit;
 
 -- name: drop_build
@@ -171,7 +195,7 @@ insert into {pull_request} as known (project, number, labels, change_time) value
 on conflict (project, number) do update set labels = excluded.labels, change_time = coalesce(excluded.change_time, known.change_time);
 
 -- name: add_status
-insert into {status} (build, step, state, description, create_time) values (:build, :step, :state, :description, :now);
+insert into {status} (build, step, state, description, branch, tag, create_time) values (:build, :step, :state, :description, :branch, :tag, :now);
 
 -- name: next_status
 select * from {status} where build = :build order by id limit 1;
@@ -188,11 +212,16 @@ select distinct s.build from {status} s
 where not exists (select 1 from {key} k where k.job_type = 'build_status' and k.job_key = cast(s.build as text)) limit :limit;
 
 -- name: jobs_with_builds
--- Of these jobs those that no build has any more, or has now: with them go the jobs that a build had before.
-select j.id, j.end_time from {queue_table} j left join {build} b on j.job_key = b.project || ':' || b.commit_id and j.job_type = 'build'
-where j.state = 'final' and ((b.id is null and j.id in (select unnest(:ids::bigint[]))) or b.job in (select unnest(:ids::bigint[])));
+-- Of these jobs those that no build has any more, or has now: with them go the jobs that a build had before, each the one
+-- that the next was made for.
+with recursive of_build (current, job) as (
+  select j.id, j.id from {queue_table} j join {build} b on b.job = j.id
+  union
+  select o.current, j.retry_of from of_build o join {queue_table} j on j.id = o.job where j.retry_of is not null)
+select j.id, j.end_time from {queue_table} j left join of_build o on o.job = j.id
+where j.state = 'final' and ((o.job is null and j.id in (select unnest(:ids::bigint[]))) or o.current in (select unnest(:ids::bigint[])));
 
 -- name: note_old_jobs
 -- The jobs of a build that is forgotten may go when their time comes.
 insert into {ended} (end_time, queue, ids)
-select end_time, 'builds', array[id] from {queue_table} where job_type = 'build' and job_key = :job_key and state = 'final';
+select end_time, 'builds', array[id] from {queue_table} where job_type = 'build' and job_key in (:short_key, :own_key) and state = 'final';

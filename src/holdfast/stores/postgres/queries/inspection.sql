@@ -12,7 +12,7 @@ select id, definition, params, step_params, published, ignore, state from {run} 
 select id, definition, params, step_params, published, ignore, state from {run_archive} where id < :before order by id desc limit :limit;
 
 -- name: inspect_builds
-select id, steps, lines from {build} where id < :before order by id desc limit :limit;
+select id, steps, lines, context, condition_names from {build} where id < :before order by id desc limit :limit;
 
 -- name: inspect_steps
 -- Of the newest runs.

@@ -2,6 +2,76 @@
 
 -- Builds: trust, context and what conditions read.
 
+-- A commit has a build for each context. SQLite cannot drop the constraint that allows one for each commit, so the table is made anew.
+create table {status_kept} as select id, build, step, state, description, create_time from {status};
+create table {build_kept} (
+  id integer primary key autoincrement,
+  project text not null,
+  commit_id text not null,
+  ref text not null, -- what to fetch it by
+  branch text,
+  tag text,
+  pull_request integer,
+  forge text not null,
+  trusted integer not null, -- the commit is in the repository itself
+  title text not null,
+  author text not null,
+  tells integer not null, -- whether its statuses go to the forge
+  job integer, -- the current one
+  begun integer not null default 0, -- that job has a folder
+  completed integer not null default 0, -- and everything in it
+  found text, -- the outcome that its builder wrote there, until a sweep has compared it with the job's
+  steps text not null default '[]', -- as JSON
+  use_time integer not null, -- of the last look into it
+  create_time integer not null,
+  update_time integer not null,
+  lines text not null default '[]',
+  context text, -- trust, event, branch and tag that it is built for, as JSON; null: an older Holdfast made the row
+  condition_names text -- what the conditions of its build file read, as a JSON list; null: not known
+) strict;
+insert into {build_kept} select id, project, commit_id, ref, branch, tag, pull_request, forge, trusted, title, author, tells, job, begun,
+  completed, found, steps, use_time, create_time, update_time, lines, null, null from {build};
+-- Ids go on behind the last one that was given out, also if its row is gone. A name in braces stands in double quotes.
+delete from sqlite_sequence where '"' || name || '"' = '{build_kept}';
+insert into sqlite_sequence (name, seq) select replace('{build_kept}', '"', ''), seq from sqlite_sequence where '"' || name || '"' = '{build}';
+drop table {status};
+drop table {build};
+alter table {build_kept} rename to {build};
+create index {build_job} on {build} (job);
+create index {build_use} on {build} (use_time) where completed;
+create index {build_open} on {build} (id) where not completed or found is not null;
+create index {build_branch} on {build} (project, branch, id);
+create unique index {build_context} on {build} (project, commit_id, context);
+
+-- Commit statuses that the forge does not have yet, in order.
+create table {status} (
+  id integer primary key autoincrement,
+  build integer not null references {build} on delete cascade,
+  step text, -- null: of the whole build
+  state text not null,
+  description text not null,
+  create_time integer not null,
+  branch text, -- that asked for the report; null with the tag: the build's own
+  tag text
+) strict;
+create index {status_build} on {status} (build, id);
+insert into {status} select id, build, step, state, description, create_time, null, null from {status_kept};
+drop table {status_kept};
+
+-- Which refs asked for a build, and when each did last: the last build of a branch is the one that the branch asked for last.
+create table {build_ref} (
+  id integer primary key autoincrement, -- in the order of asking
+  build integer not null references {build} on delete cascade,
+  project text not null,
+  ref text not null,
+  branch text,
+  tag text,
+  pull_request integer,
+  ask_time integer not null,
+  unique (build, ref)
+) strict;
+create index {build_ref_branch} on {build_ref} (project, branch, ask_time);
+
 -- Webhooks: labels and bodies.
 -- The labels last known of each pull request of Gitea and Forgejo, which do not say what label was added.
 create table {pull_request} (
