@@ -8,7 +8,7 @@ from holdfast.web.app import create
 
 HEAD = """\
 `holdfast serve` answers here. Every route needs a token in `Authorization: Bearer …`, or a browser's session, apart from
-`/healthz`, `/readyz` and `/login`. `/metrics` is for Prometheus and needs scope `read`. The whole document, with the shapes of
+`/healthz`, `/readyz`, `/login`, hooks and public badges. `/metrics` is for Prometheus and needs scope `read`. The whole document, with the shapes of
 bodies and answers, is at `/api/v1/openapi.json`.
 """
 

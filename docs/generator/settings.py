@@ -11,7 +11,7 @@ from holdfast import App
 from holdfast.builds import project
 from holdfast.builds.order import Limits
 from holdfast.builds.project import BuildSettings, Project
-from holdfast.config import FILE_NAME, KNOWN, TABLES_OF_BUILDS
+from holdfast.config import FILE_NAME, KNOWN, TABLES_OF_BUILDS, variable_of
 from holdfast.worker.settings import WorkerSettings
 
 APP = {
@@ -56,8 +56,11 @@ FILE = {
     "worker.log_level": "Least level of `logging` records that go to a job's log.",
     "serve.host": "The address to listen at. Without it: 127.0.0.1, which only this machine reaches.",
     "serve.port": "The port. Without it: 8765.",
-    "serve.allow_host": "Names by which browsers call the server, besides localhost and addresses.",
+    "serve.allow_host": "Names by which browsers call the server, besides localhost, addresses and the name of `web.public_url`.",
     "serve.from": "Addresses of proxies, or networks as `10.0.0.0/8`: each may open any number of connections.",
+    "web.public_url": "The address that people use, where a proxy stands before the server: `https://jobs.example.com`.",
+    "web.session_lifetime": "Seconds after its login at which a browser's session ends. Without it: 7 days.",
+    "web.session_idle_timeout": "Seconds without use after which a browser's session ends. Without it: 1 day.",
 }
 BUILDS = {
     "folder": "Where builds are kept, from the settings file: `<folder>/<job_id>` with `generated`, `completed` and `log`. "
@@ -112,7 +115,11 @@ LIMITS = {
     "output_size": "Bytes of all that are kept together.",
 }
 FLAGS = {"url": "--url", "instance": "--instance"} | dict.fromkeys(
-    ("heartbeat", "lost_after", "archive_after", "archive_keep"), ""
+    (
+        *("heartbeat", "lost_after", "archive_after", "archive_keep"),
+        *("web.session_lifetime", "web.session_idle_timeout"),
+    ),
+    "",
 )
 
 URLS = """\
@@ -191,7 +198,7 @@ def worker_rows() -> list[tuple[str, ...]]:
 def file_rows() -> list[tuple[str, ...]]:
     assert not set(KNOWN) & set(TABLES_OF_BUILDS)
     text.exactly(FILE, KNOWN, FILE_NAME)
-    return [(text.code(key), text.code(variable(key)), flag(key), means) for key, means in FILE.items()]
+    return [(text.code(key), text.code(variable_of(key)), flag(key), means) for key, means in FILE.items()]
 
 
 def table_rows(
@@ -213,10 +220,6 @@ def default_of(value: object) -> str:
     return text.code(
         json.dumps(value) if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else value
     )
-
-
-def variable(key: str) -> str:
-    return "HOLDFAST_" + key.replace(".", "_").upper()
 
 
 def flag(key: str) -> str:

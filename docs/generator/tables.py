@@ -18,7 +18,7 @@ ORDER = (
     "build", "build_ref", "identity", "delivery", "hook_body", "pull_request", "default_branch",
     "status",
     "schedule", "firing", "routine", "part", "breaker", "lease", "worker", "duty",
-    "abort", "attempt", "log", "audit", "token", "request", "trace", "dead", "ended", "archive", "sequence", "move",
+    "abort", "attempt", "log", "audit", "token", "access", "server", "request", "trace", "dead", "ended", "archive", "sequence", "move",
     "__holdfast_instance", "__holdfast_table",
 )  # fmt: skip
 

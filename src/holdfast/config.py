@@ -1,7 +1,7 @@
 """Settings: flags over environment over `holdfast.toml`, as one frozen value.
 
 - A setting has one name: `lost_after` in the file is `HOLDFAST_LOST_AFTER` in the environment; `concurrency` in the
-  table `[worker]` is `HOLDFAST_WORKER_CONCURRENCY`, and `worker_concurrency` here.
+  table `[worker]` is `HOLDFAST_WORKER_CONCURRENCY`, and `worker_concurrency` here. `VARIABLES` has the exception.
 - Only the command line reads the file. What code passes to `App` wins over everything here.
 - A mistake is `Invalid` and says where it stands; a key that is not known also names the nearest one.
 """
@@ -10,6 +10,7 @@ import difflib
 import ipaddress
 import math
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -20,8 +21,11 @@ from msgspec import Struct
 from holdfast.errors import Invalid, backticked, quoted, reason, shown_path
 
 FILE_NAME = "holdfast.toml"
-TABLES = ("worker", "serve")
+TABLES = ("worker", "serve", "web")
 TABLES_OF_BUILDS = ("builds", "projects")  # known, and read by the part that builds
+VARIABLES = {"web.public_url": "HOLDFAST_PUBLIC_URL"}  # of a key whose variable is not named after it
+PUBLIC_URL = re.compile(r"(?P<origin>(?P<scheme>https?)://([a-z0-9_.-]+|\[[0-9a-f:.]+\]))(:(?P<port>[0-9]{1,5}))?/?")
+PORTS = {"http": 80, "https": 443}
 LONGEST = 1000 * 365 * 86400.0  # seconds; much more leads out of the calendar
 
 OF_THE_APP = ("url", "instance", "heartbeat", "lost_after", "archive_after", "archive_keep")
@@ -47,6 +51,9 @@ class Settings(Struct, frozen=True):
     serve_port: int | None = None
     serve_allow_host: tuple[str, ...] | None = None
     serve_from: tuple[str, ...] | None = None  # addresses of proxies, or networks
+    web_public_url: str | None = None
+    web_session_lifetime: float | None = None
+    web_session_idle_timeout: float | None = None
 
     def environment(self) -> dict[str, str]:
         """As the variables that an `App` reads where its code gives nothing."""
@@ -81,7 +88,7 @@ def resolve(flags: Mapping[str, Any], environment: Mapping[str, str], text: str 
     """`load` without I/O: `text` is what stands in the file."""
     values = {} if text is None else _from_file(text, file)
     for key, check in KNOWN.items():
-        variable = _variable(_name(key))
+        variable = variable_of(key)
         if environment.get(variable):
             values[_name(key)] = check(environment[variable], f"Environment variable {variable}")
     for key, check in KNOWN.items():
@@ -123,6 +130,11 @@ def _nearest(key: str) -> str:
 
 def _name(key: str) -> str:
     return key.replace(".", "_")
+
+
+def variable_of(key: str) -> str:
+    """The environment variable of a key of the file."""
+    return VARIABLES.get(key, _variable(_name(key)))
 
 
 def _variable(name: str) -> str:
@@ -180,6 +192,25 @@ def _number(value: Any) -> float:
         return math.nan
 
 
+def _lifetime(value: Any, where: str) -> float:
+    seconds = _seconds(value, where)
+    if seconds > LONGEST:
+        raise Invalid(f"{where} is {quoted(value)}; give at most {LONGEST:.0f} seconds, a thousand years.")
+    return seconds
+
+
+def _public_url(value: Any, where: str) -> str:
+    """In lower case, without a port that the scheme has anyway."""
+    found = PUBLIC_URL.fullmatch(value.strip().lower()) if isinstance(value, str) else None
+    if found is None or int(found["port"] or 1) not in range(1, 65536):
+        raise Invalid(
+            f"{where} is no address of a server; give scheme and host, and the port if it is not the usual one, but no path: "
+            "`https://jobs.example.com`."
+        )
+    usual = found["port"] is None or int(found["port"]) == PORTS[found["scheme"]]
+    return found["origin"] if usual else f"{found['origin']}:{int(found['port'])}"
+
+
 def _words(value: Any, where: str) -> tuple[str, ...]:
     """A list of names, or names with commas between them."""
     parts = [value] if isinstance(value, str) else value
@@ -222,4 +253,7 @@ KNOWN: Mapping[str, Callable[[Any, str], Any]] = {
     "serve.port": _port,
     "serve.allow_host": _words,
     "serve.from": _networks,
+    "web.public_url": _public_url,
+    "web.session_lifetime": _lifetime,
+    "web.session_idle_timeout": _lifetime,
 }

@@ -192,7 +192,7 @@ WORKER = (
 
 AUDIT = ("id", "time", "actor", "action", "job", "attempt", "queue", "detail")
 ATTEMPT_RECORD = ("id", "job", "attempt", "outcome", "state", "time", "error")
-TOKEN = ("name", "scope", "create_time", "expires_time")
+TOKEN = ("id", "name", "kind", "scope", "queues", "create_time", "expires_time", "use_time", "idle_expires_time")
 
 Shape = dict[str, Any]
 
@@ -316,7 +316,7 @@ def attempt_record(row: Struct) -> Shape:
 
 
 def token(row: Struct) -> Shape:
-    """What is known of a token: never its secret."""
+    """A token, a session or a login link, without its secret."""
     return _shape(row, TOKEN)
 
 

@@ -19,6 +19,7 @@ import pytest
 from holdfast import App
 from holdfast.builds.sending import Facts, delivery
 from holdfast.clock import Clock
+from holdfast.stores.contract import NewToken
 from holdfast.web import secret
 from tests.builds.making import Repository
 from tests.builds.yard import GATED, SECRET, until
@@ -144,7 +145,7 @@ class Installation:
     def _new_token(self) -> str:
         token = secret.new()
         with App(self.url, name=self.instance) as app:
-            app.store.add_token("tests", secret.hashed(token), kind="token", scope="admin", lasts=None, actor="tests")
+            app.store.add_token(NewToken(name="tests", hash=secret.hashed(token), scope="admin"), "tests")
         return token
 
     def build(self, build: int) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def signed(body: bytes, secret: str = SECRET) -> dict[str, str]:
 
 def with_token(here: Yard) -> dict[str, str]:
     token = secret.new()
-    here.app.store.add_token(token[-9:], secret.hashed(token), kind="token", scope="read", lasts=None, actor="tests")
+    here.app.store.add_token(NewToken(name=f"t{token[-9:]}", hash=secret.hashed(token), scope="read"), "tests")
     return {"Authorization": f"Bearer {token}"}
 
 

@@ -8,10 +8,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import pytest
 from msgspec import Struct
@@ -81,14 +83,16 @@ def run(folder: Path, *arguments: str, stdin: str = "", **variables: str) -> Ans
 
 
 class Program:
-    """`python -m holdfast …` that goes on."""
+    """`python -m holdfast …` that goes on; its standard output is a file, or a terminal."""
 
-    def __init__(self, folder: Path, *arguments: str, under: Sequence[str] = (), **variables: str) -> None:
+    def __init__(
+        self, folder: Path, *arguments: str, under: Sequence[str] = (), terminal: bool = False, **variables: str
+    ) -> None:
         self._out, self._err = folder / "stdout", folder / "stderr"
         command = [*under, sys.executable, "-m", "holdfast", *arguments]
-        with self._out.open("w") as out, self._err.open("w") as err:
+        with self._out.open("wb") as out, self._err.open("w") as err, terminal_before(out, terminal) as output:
             self.process = subprocess.Popen(
-                command, cwd=folder, env=environment(**variables), stdout=out, stderr=err, preexec_fn=heed_ctrl_c
+                command, cwd=folder, env=environment(**variables), stdout=output, stderr=err, preexec_fn=heed_ctrl_c
             )
 
     @property
@@ -111,6 +115,28 @@ class Program:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait(PATIENCE)
+
+
+@contextmanager
+def terminal_before(file: IO[bytes], wanted: bool) -> Iterator[IO[bytes] | int]:
+    """A terminal whose output is copied to the file; the file itself where none is wanted."""
+    if not wanted:
+        yield file
+        return
+    ours, theirs = os.openpty()
+    threading.Thread(target=_copy, args=[ours, os.dup(file.fileno())], daemon=True).start()
+    try:
+        yield theirs
+    finally:
+        os.close(theirs)
+
+
+def _copy(terminal: int, file: int) -> None:
+    with suppress(OSError):  # its program has ended
+        while said := os.read(terminal, 1 << 16):
+            os.write(file, said.replace(b"\r\n", b"\n"))
+    os.close(terminal)
+    os.close(file)
 
 
 def eventually(look: Callable[[], T]) -> T:

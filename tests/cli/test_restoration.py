@@ -3,14 +3,15 @@
 import shutil
 import subprocess
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from holdfast import App
-from holdfast.stores.contract import NewBuild
+from holdfast.stores.contract import NewBuild, SessionLimits
 from holdfast.stores.restoration import GAP
+from holdfast.web import secret
+from holdfast.web.links import new_link
 from tests.by_hand import WorkerByHand
 from tests.cli.conftest import Call, make_shop
 from tests.postgres_server import BINARIES
@@ -95,11 +96,11 @@ def test_jobs_of_workers_of_the_backup_start_again(cli: Call, shop: App, url: st
 def test_sessions_and_login_links_end_and_tokens_are_listed(cli: Call, shop: App, url: str) -> None:
     token = cli("tokens", "create", "ci", "--scope", "read", "--url", url, "--json").json["token"]
     assert token
-    for kind in ("session", "login"):
-        shop.store.add_token(kind, kind * 10, kind=kind, scope="admin", lasts=timedelta(days=1), actor="test")
+    assert shop.store.log_in(secret.hashed(new_link(shop, name="ann", actor="test")), "session", SessionLimits(), None)
+    new_link(shop, name="ann", actor="test")
     done = cli("migrate", "--restored", "--url", url, "--json").json["restored"]
     assert (done["sessions"], done["tokens"]) == (2, ["ci"])
-    assert shop.store.token("session" * 10, "session") is None
+    assert shop.store.token("session", "session") is None
     assert "Revoke those again" in cli("migrate", "--restored", "--url", url).out
 
 

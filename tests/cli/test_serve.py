@@ -1,6 +1,7 @@
 """`holdfast serve` and `holdfast dev`: real processes that are asked over HTTP."""
 
 import json
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,10 +34,10 @@ Start = Callable[..., Program]
 def start(tmp_path: Path) -> Iterator[Start]:
     programs: list[Program] = []
 
-    def begin(*arguments: str, **variables: str) -> Program:
+    def begin(*arguments: str, **options: Any) -> Program:
         folder = tmp_path / f"program{len(programs)}"
         folder.mkdir()
-        programs.append(Program(folder, *arguments, **variables))
+        programs.append(Program(folder, *arguments, **options))
         return programs[-1]
 
     yield begin
@@ -49,7 +50,7 @@ def write(folder: Path, url: str, answer: object = 42) -> str:
     return str(folder)
 
 
-def told(program: Program) -> list[dict[str, Any]]:
+def events_of(program: Program) -> list[dict[str, Any]]:
     return [json.loads(line) for line in program.out.splitlines() if line.endswith("}")]
 
 
@@ -58,7 +59,7 @@ def address(program: Program) -> dict[str, Any]:
 
     def found() -> dict[str, Any] | None:
         assert program.process.poll() is None, program.log
-        return next((each for each in told(program) if each["event"] == "serve"), None)
+        return next((each for each in events_of(program) if each["event"] == "serve"), None)
 
     return eventually(found)
 
@@ -75,15 +76,124 @@ def test_serve_listens_when_its_types_are_there_and_lets_a_browser_in_once(
     with httpx.Client(base_url=said["address"], timeout=30) as browser:
         assert browser.get("/healthz").status_code == 200
         assert browser.get("/api/v1/jobs").status_code == 401
-        assert browser.get(said["login"]).status_code == 303
+        link = cli("login-link", "--url", url).out.strip()
+        assert link.startswith(f"{said['address']}/login?token=hf_")
+        assert browser.get(link).status_code == 303
         assert browser.get("/api/v1/jobs").status_code == 200
-    assert httpx.get(said["login"], timeout=30).status_code == 401
+    assert httpx.get(link, timeout=30).status_code == 401
     token = cli("tokens", "create", "--scope", "read", "--json", "--url", url).json["token"]
     assert httpx.get(
         f"{said['address']}/api/v1/jobs", headers={"Authorization": f"Bearer {token}"}, timeout=30
     ).json() == {"items": [], "cursor": None, "complete": True}
     program.stop()
     assert program.ended().code == 0
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_link_is_printed_to_a_terminal_alone(sqlite_url: str, start: Start, options: list[str]) -> None:
+    arguments = ("serve", "--port", "0", "--url", sqlite_url, *options)
+    piped, seen = start(*arguments), start(*arguments, terminal=True)
+    eventually(lambda: "holdfast login-link" in piped.out)
+    assert "token=" not in piped.out + piped.log
+    found = eventually(lambda: LINK.search(seen.out))
+    assert "token=" not in seen.log
+    assert httpx.get(found[0], timeout=30).status_code == 303
+    assert httpx.get(found[0], timeout=30).status_code == 401
+
+
+LINK = re.compile(r"http[^\s\"]*/login\?token=hf_[\w-]{43}")
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_a_printed_link_dies_with_its_server(sqlite_url: str, start: Start, cli: Call, end: signal.Signals) -> None:
+    """Also at every other server of the instance: the link is of no use in an old log."""
+    arguments = ("serve", "--port", "0", "--json", "--url", sqlite_url)
+    first, other = start(*arguments, terminal=True), start(*arguments)
+    link, elsewhere = address(first)["login"], address(other)["address"]
+    token = link.partition("/login")[2]
+    assert httpx.get(f"{elsewhere}/login{token}", timeout=30).status_code == 401
+    first.stop(end)
+    first.ended()
+    assert httpx.get(f"{elsewhere}/login{token}", timeout=30).status_code == 401
+    again = address(start(*arguments))["address"]
+    assert httpx.get(f"{again}/login{token}", timeout=30).status_code == 401
+    if end == signal.SIGTERM:
+        assert cli("tokens", "list", "--json", "--url", sqlite_url).json == []
+
+
+def test_a_link_of_the_command_works_once_at_every_server(url: str, start: Start, cli: Call) -> None:
+    cli("migrate", "--url", url, "--instance", "shop")
+    arguments = ("serve", "--port", "0", "--json", "--url", url)
+    older = address(start(*arguments))["address"]
+    newer = address(start(*arguments))["address"]
+    made = cli("login-link", "--name", "ann", "--scope", "operate", "--json", "--url", url).json
+    assert made["login"].startswith(f"{newer}/login?token=hf_")
+    assert (made["name"], made["scope"]) == ("ann", "operate")
+    at_the_older = made["login"].replace(newer, older)
+    assert httpx.get(at_the_older, timeout=30).status_code == 303
+    assert {httpx.get(link, timeout=30).status_code for link in (at_the_older, made["login"])} == {401}
+    (session,) = cli("tokens", "list", "--json", "--url", url).json
+    assert (session["name"], session["kind"], session["scope"]) == ("ann", "session", "operate")
+
+
+def test_a_link_leads_to_a_server_that_runs(sqlite_url: str, tmp_path: Path, start: Start, cli: Call) -> None:
+    quick = tmp_path / "quick.toml"
+    quick.write_text("heartbeat = 0.2\nlost_after = 2\n")
+    arguments = ("--url", sqlite_url, "--config", str(quick))
+    older = address(start("serve", "--port", "0", "--json", *arguments))["address"]
+    newer = start("serve", "--port", "0", "--json", *arguments)
+    where = address(newer)["address"]
+    eventually(lambda: cli("login-link", *arguments).out.startswith(where))
+    newer.stop(signal.SIGKILL)
+    eventually(lambda: cli("login-link", *arguments).out.startswith(older))
+
+
+def test_without_a_server_there_is_no_address(shop: App, url: str, cli: Call) -> None:
+    answer = cli("login-link", "--url", url)
+    assert (answer.code, "holdfast serve" in answer.err, "--public-url" in answer.err) == (3, True, True)
+    assert shop.store.tokens(30.0) == []
+    assert cli("login-link", "--url", url, "--public-url", "https://jobs.example.com").out.startswith(
+        "https://jobs.example.com/login?token=hf_"
+    )
+
+
+@pytest.mark.parametrize(("option", "value"), [("--scope", "produce"), ("--scope", "all"), ("--name", "a b")])
+def test_a_link_for_nobody_is_refused(shop: App, url: str, cli: Call, option: str, value: str) -> None:
+    answer = cli("login-link", option, value, "--public-url", "https://jobs.example.com", "--url", url)
+    assert (answer.code, value in answer.err) == (2, True)
+    assert shop.store.tokens(30.0) == []
+
+
+@pytest.mark.parametrize("named", ["option", "variable", "file"])
+def test_the_public_address_stands_in_links_and_makes_cookies_secure(
+    sqlite_url: str, tmp_path: Path, start: Start, cli: Call, named: str
+) -> None:
+    public = "https://jobs.example.com"
+    (tmp_path / "public.toml").write_text(f'[web]\npublic_url = "{public}"\n')
+    options: dict[str, list[str]] = {
+        "option": ["--public-url", public],
+        "file": ["--config", str(tmp_path / "public.toml")],
+    }
+    variables = {"HOLDFAST_PUBLIC_URL": public} if named == "variable" else {}
+    arguments = ("serve", "--port", "0", "--json", "--url", sqlite_url, *options.get(named, ()))
+    said = address(start(*arguments, terminal=True, **variables))
+    assert said["public_url"] == public
+    assert said["login"].startswith(f"{public}/login?token=hf_")
+    link = cli("login-link", "--url", sqlite_url).out.strip()
+    for each in (said["login"], link):
+        assert each.startswith(f"{public}/login?token=hf_")
+        behind = each.replace(public, said["address"])
+        answer = httpx.get(behind, headers={"Host": "jobs.example.com"}, timeout=30)
+        assert answer.status_code == 303
+        assert "; secure" in answer.headers["set-cookie"].lower()
+
+
+@pytest.mark.parametrize(
+    "wrong", ["jobs.example.com", "ftp://x", "https://a/b", "https://u@a", "https://a?b", "https://a:0"]
+)
+def test_a_public_address_that_is_none_is_refused(sqlite_url: str, cli: Call, wrong: str) -> None:
+    answer = cli("serve", "--public-url", wrong, "--url", sqlite_url)
+    assert (answer.code, "https://jobs.example.com" in answer.err) == (2, True)
 
 
 def folder_path(folder: str) -> str:
@@ -151,7 +261,7 @@ def test_dev_works_and_starts_anew_when_the_module_changes(sqlite_url: str, tmp_
     with App(sqlite_url, name="shop") as app:
         assert app.enqueue("work", "answer").unwrap(60) == 42
         write(tmp_path, sqlite_url, 4711)
-        eventually(lambda: any(each["event"] == "reload" for each in told(program)))
+        eventually(lambda: any(each["event"] == "reload" for each in events_of(program)))
 
         def answers_anew() -> bool:
             return bool(app.enqueue("work", "answer").unwrap(60) == 4711)
@@ -162,7 +272,7 @@ def test_dev_works_and_starts_anew_when_the_module_changes(sqlite_url: str, tmp_
         eventually(lambda: "cannot be imported" in program.log)
         assert program.process.poll() is None
         write(tmp_path, sqlite_url, 7)
-        eventually(lambda: len([each for each in told(program) if each["event"] == "reload"]) >= 3 or None)
+        eventually(lambda: len([each for each in events_of(program) if each["event"] == "reload"]) >= 3 or None)
         eventually(lambda: app.enqueue("work", "answer").unwrap(60) == 7)
     program.stop()
     assert program.ended().code == 0

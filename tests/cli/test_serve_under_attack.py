@@ -67,7 +67,7 @@ class Visitor:
 
 @pytest.fixture
 def program(sqlite_url: str, tmp_path: Path) -> Iterator[Program]:
-    made = Program(tmp_path, "serve", "--port", "0", "--json", "--url", sqlite_url, under=UNDER)
+    made = Program(tmp_path, "serve", "--port", "0", "--json", "--url", sqlite_url, under=UNDER, terminal=True)
     yield made
     made.close()
 

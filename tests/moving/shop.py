@@ -10,6 +10,7 @@ from holdfast import WAIT, Adaptive, App, Failed, Invalid, current_job
 from holdfast.clock import Clock, MovableClock, microseconds
 from holdfast.jobs.job import Job
 from holdfast.routines import RoutineTurn
+from holdfast.stores.contract import NewToken
 from tests.raw_sql import RawSql
 
 HOUR, WEEK = 3600.0, 7 * 86400.0
@@ -125,7 +126,8 @@ def fill(app: App, sql: RawSql, clock: MovableClock) -> None:
     app.limit("calls", 2)
     app.hold("pick", workflow="other")
     app.store.identity()
-    app.store.add_token("ci", "0" * 64, kind="token", scope="read", lasts=None, actor="ann")
+    app.store.add_token(NewToken(name="ci", hash="0" * 64, scope="read", queues=("mail",)), "ann")
+    app.store.add_server("http://localhost:8765")
     rest(sql, clock.now() if sql.postgres else microseconds(clock.now()), asked.id)
 
 

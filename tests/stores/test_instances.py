@@ -361,6 +361,17 @@ def test_whoever_reads_goes_on_when_a_migration_has_added_a_column(app: Make, ra
     assert program.run_until_idle() == 1
 
 
+def test_a_single_read_goes_on_too(app: Make, raw: RawSql) -> None:
+    """Outside of a transaction there is no rollback with which the driver would forget the statement."""
+    program = app()
+    declared(program)
+    for column in ("", "note", "more"):
+        if column:
+            raw(f"alter table {{token}} add column {column} text")
+        for _ in range(10):  # it is prepared after some
+            assert program.store.token("0" * 64, "token") is None
+
+
 def version_of(raw: RawSql, instance: str) -> int:
     (found,) = raw("select version from __holdfast_instance where name = :name", name=instance)
     version: int = found["version"]

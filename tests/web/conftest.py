@@ -11,6 +11,7 @@ from litestar.testing import TestClient
 from holdfast import WAIT, App, Failed
 from holdfast.builds.build import QUEUE, STATUS_QUEUE
 from holdfast.clock import MovableClock
+from holdfast.stores.contract import NewToken
 from holdfast.web import auth, secret
 from holdfast.web.app import create
 from tests.cli.terminal import Call, called_here
@@ -74,7 +75,7 @@ def stranger(shop: App, request: pytest.FixtureRequest) -> Iterator[Client]:
 
 def token(app: App, scope: str = "admin", name: str = "tests", lasts: timedelta | None = None) -> str:
     made = secret.new()
-    app.store.add_token(name, secret.hashed(made), kind="token", scope=scope, lasts=lasts, actor="tests")
+    app.store.add_token(NewToken(name=name, hash=secret.hashed(made), scope=scope, lasts=lasts), "tests")
     return made
 
 
@@ -97,7 +98,7 @@ class Browser:
         answer = client.get(f"/login?token={auth.make_login(app)}", follow_redirects=False)
         assert answer.status_code == 303
         self.client = client
-        self.csrf_token = secret.hashed(f"csrf {client.cookies['holdfast_session_8765']}")
+        self.csrf_token = secret.csrf_token(client.cookies["holdfast_session_8765"])
 
 
 @pytest.fixture

@@ -53,11 +53,11 @@ def last(sql: RawSql) -> int:
     return max((row["id"] for row in rows(sql)), default=0)
 
 
-@pytest.mark.parametrize("who", ["token:tests", "browser"])
+@pytest.mark.parametrize("who", ["token:tests", "session:app"])
 def test_whatever_changes_something_over_http_is_audited(
     furnished: Furnished, request: pytest.FixtureRequest, sql: RawSql, who: str
 ) -> None:
-    client: Client = request.getfixturevalue("client") if who != "browser" else as_browser(request)
+    client: Client = request.getfixturevalue("client") if who == "token:tests" else as_browser(request)
     known = {route.name: route for route in routes(furnished.app)}
     deeds = furnished.deeds()
     assert {name for name, route in known.items() if route.needs in OPERATES} <= deeds.keys()
@@ -100,7 +100,7 @@ def test_whatever_changes_something_on_the_command_line_is_audited(
     furnished: Furnished, cli: Call, sql: RawSql, url: str, instance: str
 ) -> None:
     acts = commands_of(furnished)
-    tried = {words[0] if words[0] == "archive" else f"{words[0]} {words[1]}" for words in acts}
+    tried = {words[0] if words[0] in ("archive", "login-link") else f"{words[0]} {words[1]}" for words in acts}
     assert tried | LOOKS | UNSIGNED.keys() == {*every_command()}
     for words in acts:
         before = last(sql)
@@ -149,6 +149,8 @@ def commands_of(furnished: Furnished) -> list[tuple[object, ...]]:
         ("routines", "remove", "poll"),
         ("tokens", "create", "ci"),
         ("tokens", "revoke", "ci"),
+        ("login-link", "--public-url", "https://jobs.example.com"),
+        ("tokens", "revoke", "--sessions"),
         ("workers", "duty", "off", "sweep"),
         ("workers", "duty", "remove", 1),
         ("archive", "--older-than", "300d", "--keep", "300d"),

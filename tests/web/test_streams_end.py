@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import App, Unavailable
 from holdfast.clock import MovableClock
+from holdfast.stores.contract import SessionLimits
 from holdfast.web import auth, gate, secret
 from holdfast.web.app import create
 from tests.faults.fleet import until
@@ -79,11 +80,11 @@ def test_a_stream_ends_when_its_token_expires(shop: App, clock: MovableClock) ->
 def test_a_stream_goes_on_while_nobody_can_say_whose_it_is(shop: App, monkeypatch: pytest.MonkeyPatch) -> None:
     identify, away, refused = auth.identify, threading.Event(), []
 
-    def asked(*shown: Any) -> Any:
+    def asked(*shown: Any, **more: Any) -> Any:
         if away.is_set():
             refused.append(shown)
             raise Unavailable("the database is away")
-        return identify(*shown)
+        return identify(*shown, **more)
 
     def leave_and_come_back() -> None:
         away.set()
@@ -96,11 +97,26 @@ def test_a_stream_goes_on_while_nobody_can_say_whose_it_is(shop: App, monkeypatc
     assert ended_in_order(follow(shop, headers, "/api/v1/events", leave_and_come_back))
 
 
+def session(app: App) -> tuple[str, dict[str, str]]:
+    """The hash of a session's secret, and the header that shows it."""
+    made = secret.new()
+    app.store.log_in(secret.hashed(auth.make_login(app)), secret.hashed(made), SessionLimits(), None)
+    return secret.hashed(made), {"cookie": f"holdfast_session={made}"}
+
+
 def test_a_stream_ends_when_its_browser_logs_out(shop: App) -> None:
-    session = secret.new()
-    shop.store.add_token(
-        "browser", secret.hashed(session), kind="session", scope="admin", lasts=timedelta(days=1), actor="tests"
-    )
-    headers = {"cookie": f"holdfast_session={session}"}
-    sent = follow(shop, headers, "/api/v1/events", lambda: shop.store.log_out(secret.hashed(session)))
-    assert ended_in_order(sent)
+    hashed, headers = session(shop)
+    assert ended_in_order(follow(shop, headers, "/api/v1/events", lambda: shop.store.log_out(hashed)))
+
+
+def test_a_stream_ends_when_its_session_was_idle_for_too_long(shop: App, clock: MovableClock) -> None:
+    _, headers = session(shop)
+    idle = SessionLimits().idle_timeout.total_seconds()
+    assert ended_in_order(follow(shop, headers, "/api/v1/events", lambda: clock.advance(idle)))
+
+
+def test_a_stream_ends_when_the_token_of_its_session_is_revoked(shop: App) -> None:
+    made, cookie = token(shop), secret.new()
+    assert shop.store.log_in_with_token(secret.hashed(made), secret.hashed(cookie), SessionLimits())
+    headers = {"cookie": f"holdfast_session={cookie}"}
+    assert ended_in_order(follow(shop, headers, "/api/v1/events", lambda: shop.store.revoke_token("tests", "tests")))

@@ -18,6 +18,7 @@ from holdfast.cli import (
     doctor,
     hooks,
     jobs,
+    login_link,
     migrate,
     move,
     queues,
@@ -49,6 +50,7 @@ NOUNS = (
     routines,
     workers,
     tokens,
+    login_link,
     top,
     archive,
     simulate,
@@ -91,7 +93,7 @@ def commands(given: Sequence[str] = ()) -> typer.Typer:
         help="Durable jobs on SQLite and PostgreSQL.", epilog=SETTINGS, add_completion=False, rich_markup_mode=None
     )
     root.callback()(lambda: None)  # a tree also where it has one branch
-    named = [noun for noun in NOUNS if given and noun.__name__ == f"{__name__}.{given[0]}"]
+    named = [noun for noun in NOUNS if given and noun.__name__ == f"{__name__}.{given[0].replace('-', '_')}"]
     for noun in named or NOUNS:
         noun.add_to(root)
     return root

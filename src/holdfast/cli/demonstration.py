@@ -16,6 +16,8 @@ from pathlib import Path
 from shutil import which
 from typing import Any
 
+from litestar.types import ASGIApp
+
 from holdfast.app import App
 from holdfast.cli import serving
 from holdfast.cli.command import Call
@@ -25,7 +27,7 @@ from holdfast.demo.customers import Customers
 from holdfast.demo.shop import make_shop
 from holdfast.demo.website import Website, has_git
 from holdfast.errors import Invalid, Unavailable
-from holdfast.web.app import create
+from holdfast.web.registration import Registration
 from holdfast.web.server import server_at
 
 CONCURRENCY = 8
@@ -55,7 +57,7 @@ with app.worker():
     print(double.enqueue(n=21).unwrap(timeout=10))"""
 
 
-def run(call: Call, folder: Path | None, port: int | None, lasts: float | None) -> None:
+def run(call: Call, settings: Settings, folder: Path | None, port: int | None, lasts: float | None) -> None:
     """Until Ctrl-C, a signal, or the end of `lasts` seconds."""
     if lasts is not None and not lasts > 0:
         raise Invalid(f"--for {lasts:g}: give a number of seconds above 0.")
@@ -66,14 +68,20 @@ def run(call: Call, folder: Path | None, port: int | None, lasts: float | None) 
     url = call.url or f"sqlite:///{place}/demo.db"
     app = make_shop(url, over.wait, call.instance)
     website = Website(app, place) if has_git() else None
+    command = serving.LOGIN_LINK if call.url else f"{serving.LOGIN_LINK} --url {url}"
     with serving_at(port) as listener, app:
         app.wait_for_store()
-        with busy(app, website, over), ends_well():
-            serving.tell(call, app, listener)
+        with (
+            Registration(app, serving.address_of(listener, settings)) as registration,
+            busy(app, website, over),
+            ends_well(),
+        ):
+            serving.tell(call, app, listener, registration, command)
             if not call.json:
                 say(AROUND.format(url=shlex.quote(url), holdfast=program("holdfast"), python=program("python")))
                 say(f"{yours(app, url)}\n")
-            serve(app, website, listener, lasts)
+            projects = None if website is None else website.projects
+            serve(serving.application(app, settings, projects, registration), listener, lasts)
     if not call.json:
         say("The demonstration is over.")
 
@@ -132,9 +140,8 @@ def ends_well() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def serve(app: App, website: Website | None, listener: socket.socket, lasts: float | None) -> None:
-    projects = None if website is None else website.projects
-    server = server_at(listener, create(app, projects=projects))
+def serve(asgi: ASGIApp, listener: socket.socket, lasts: float | None) -> None:
+    server = server_at(listener, asgi)
     timer = None if lasts is None else threading.Timer(lasts, _end, [server])
     if timer is not None:
         timer.daemon = True

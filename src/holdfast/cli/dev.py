@@ -30,6 +30,9 @@ def dev(
             "connections. Repeat it, or use commas.",
         ),
     ] = None,
+    public_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="The address that people use, if a proxy stands before it.")
+    ] = None,
     concurrency: Annotated[int | None, typer.Option(help="Most jobs at once.")] = None,
 ) -> None:
     """Serve and work in one process until Ctrl-C; it starts anew when the module's package or the settings file changes."""
@@ -40,6 +43,7 @@ def dev(
         serve_port=port,
         serve_allow_host=allow_host or None,
         serve_from=proxies or None,
+        web_public_url=public_url,
         worker_concurrency=concurrency,
     )
     raise typer.Exit(developing.develop(call, settings, module))

@@ -22,7 +22,7 @@ from holdfast.cli.projects import app_for, conceal_secrets
 from holdfast.cli.working import log_to_standard_error, wanted_of
 from holdfast.clock import sleep
 from holdfast.config import Settings, locate
-from holdfast.web.app import create
+from holdfast.web.registration import Registration
 from holdfast.web.server import server_at
 from holdfast.worker.processes import die_with_parent
 
@@ -52,12 +52,15 @@ def serve_and_work(call: Call, settings: Settings, target: str, first: bool) -> 
     if projects is not None:
         projects.hold_folder()
     serving.refuse_open_door(app, settings)
-    asgi = create(app, hosts=serving.hosts(settings), projects=projects)
-    with serving.listening(settings) as listener:
+    with (
+        serving.listening(settings) as listener,
+        Registration(app, serving.address_of(listener, settings)) as registration,
+    ):
+        asgi = serving.application(app, settings, projects, registration)
         server = server_at(listener, asgi, settings.serve_from or ())
         with serving.heeding(server):
-            if first:
-                serving.tell(call, app, listener)
+            if first or sys.stdout.isatty():  # the link of the process before is dead
+                serving.tell(call, app, listener, registration)
             worker.start()
             try:
                 server.run()

@@ -6,6 +6,7 @@ instance; those that set one up call it `holdfast`.
 
 import getpass
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -78,6 +79,12 @@ def actor() -> str:
         return storable(f"cli:{getpass.getuser()}")
     except (KeyError, OSError):  # a container's user may have no name
         return f"cli:{os.getuid()}"
+
+
+def person() -> str:
+    """The name of a login link that was given none: that of the user."""
+    name = re.sub(r"[^A-Za-z0-9_.@-]", "_", actor().removeprefix("cli:"))[:100]
+    return f"user-{name}" if name.isdigit() else name
 
 
 def _missing_file(url: str) -> str | None:

@@ -23,7 +23,7 @@ def begin_anew(call: Call, store: Store, heartbeat: float | None, ids_after: int
     refuse_living(store, BEATS * (heartbeat or HEARTBEAT))
     folder = builds_folder(call)
     done = store.begin_anew(ids_after, last_id_in(folder), owner_of(folder), instance.actor())
-    tokens = [row.name for row in store.tokens()]
+    tokens = [row.name for row in store.tokens(0.0) if row.kind == "token"]
     return {
         "ids_after": done.ids_after,
         "workers": done.workers,

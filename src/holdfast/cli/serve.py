@@ -30,11 +30,18 @@ def serve(
             "connections. Repeat it, or use commas.",
         ),
     ] = None,
+    public_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="The address that people use, if a proxy stands before it.")
+    ] = None,
 ) -> None:
-    """Serve the API and the dashboard until Ctrl-C. Prints the address to log in with, which works once."""
+    """Serve the API and the dashboard until Ctrl-C. On a terminal it prints a link to log in with, which works once."""
     from holdfast.cli import serving
 
     settings = call.settings(
-        serve_host=host, serve_port=port, serve_allow_host=allow_host or None, serve_from=proxies or None
+        serve_host=host,
+        serve_port=port,
+        serve_allow_host=allow_host or None,
+        serve_from=proxies or None,
+        web_public_url=public_url,
     )
     serving.serve(call, settings, module)

@@ -1,5 +1,6 @@
-"""`holdfast tokens`: who may ask over HTTP."""
+"""`holdfast tokens`: access over HTTP: the tokens of programs, the sessions of browsers, login links."""
 
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -10,16 +11,15 @@ from holdfast.cli.output import say, say_json
 from holdfast.config import LONGEST
 from holdfast.errors import Invalid, quoted
 from holdfast.jobs.names import check_token_name
+from holdfast.stores.contract import TokenRow
 from holdfast.web.callers import SCOPES
 
 DAY = 86400  # seconds
 
-Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
-
 
 def add_to(root: typer.Typer) -> None:
     verbs: dict[str, Function] = {"create": create, "list": list_, "revoke": revoke}
-    noun(root, "tokens", "Tokens: who may ask over HTTP, and what.", verbs)
+    noun(root, "tokens", "Tokens, browser sessions and login links: access over HTTP.", verbs)
 
 
 def create(
@@ -36,6 +36,7 @@ def create(
     from datetime import timedelta
 
     from holdfast.cli import instance
+    from holdfast.stores.contract import NewToken
     from holdfast.web import secret
 
     if scope not in SCOPES:
@@ -45,10 +46,9 @@ def create(
         raise Invalid(f"--days is {days:g}; give at most {LONGEST / DAY:.0f}, or leave it out: then it never expires.")
     lasts = None if days is None else timedelta(days=days)
     named = check_token_name(name or f"{scope}-{secret.hashed(token)[:6]}")
+    new = NewToken(name=named, hash=secret.hashed(token), scope=scope, lasts=lasts)
     with instance.existing(call.settings()) as app:
-        row = app.store.add_token(
-            named, secret.hashed(token), kind="token", scope=scope, lasts=lasts, actor=instance.actor()
-        )
+        row = app.store.add_token(new, instance.actor())
     if call.json:
         say_json({"token": token, **views.token(row)})
     else:
@@ -56,37 +56,61 @@ def create(
 
 
 def list_(call: Call) -> None:
-    """Every token, the newest first; never the secret itself."""
+    """Every token, and the browser sessions and login links that are valid, the newest first; never the secrets."""
     from holdfast.cli import instance, tables
 
     with instance.existing(call.settings()) as app:
-        found, now = app.store.tokens(), app.store.now()
+        found, now = app.store.tokens(app.lost_after), app.store.now()
     if call.json:
         say_json([views.token(row) for row in found])
         return
     rows = [
         (
+            str(row.id),
             row.name,
+            row.kind,
             row.scope,
             tables.relative(row.create_time, now),
-            "–" if row.expires_time is None else tables.relative(row.expires_time, now),
+            _moment(row.use_time, now),
+            _moment(_end(row), now),
             "expired" if row.expires_time is not None and row.expires_time <= now else "",
         )
         for row in found
     ]
     tables.show(
-        tables.listing(("name", "scope", "created", "expires", ""), rows),
+        tables.listing(("id", "name", "kind", "scope", "created", "used", "expires", ""), rows),
         empty="There are no tokens. `holdfast tokens create` makes one.",
     )
 
 
-def revoke(call: Call, name: Name) -> None:
-    """Take a token back: it is worth nothing from now on."""
+def _moment(value: datetime | None, now: datetime) -> str:
+    from holdfast.cli import tables
+
+    return "–" if value is None else tables.relative(value, now)
+
+
+def _end(row: TokenRow) -> datetime | None:
+    """Its end, if it is not used before."""
+    return min(filter(None, (row.expires_time, row.idle_expires_time)), default=None)
+
+
+def revoke(
+    call: Call,
+    named: Annotated[
+        str, typer.Argument(metavar="[NAME|ID]", help="What to revoke, by its name or id.", show_default=False)
+    ] = "",
+    sessions: Annotated[bool, typer.Option("--sessions", help="Every browser session and login link.")] = False,
+) -> None:
+    """Revoke a token, a session or a login link. Takes effect at once, also for the sessions that were made with it."""
     from holdfast.cli import instance
 
+    if bool(named) == sessions:
+        raise Invalid("Give the name or id of what to revoke, or --sessions for every browser session.")
     with instance.existing(call.settings()) as app:
-        app.store.revoke_token(name, instance.actor())
+        actor = instance.actor()
+        ended = app.store.revoke_sessions(actor) if sessions else app.store.revoke_token(named, actor)
     if call.json:
-        say_json({"revoked": name})
+        say_json({"revoked": named or None, "sessions": ended})
     else:
-        say(f"Token `{name}` is revoked.")
+        begins = f"`{named}` is revoked. " if named else ""
+        say(f"{begins}{ended} browser session{'s' * (ended != 1)} ended.")

@@ -62,6 +62,8 @@ def check_text(text: object, what: str) -> str:
 def check_token_name(name: str) -> str:
     if not TOKEN.fullmatch(name):
         raise Invalid(f"Token name {quoted(name)}: use letters, digits, `_`, `-`, `.` and `@`, at most 100 characters.")
+    if name.isdigit():
+        raise Invalid(f"Token name {quoted(name)}: a number would be taken for an id. Put a letter into it.")
     return name
 
 

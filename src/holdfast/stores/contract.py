@@ -604,14 +604,37 @@ class Restored(Struct, frozen=True):
     sessions: int  # browser sessions and login links that ended
 
 
+class NewToken(Struct, frozen=True, kw_only=True):
+    """A token of a program, or a login link, to be stored by the hash of its secret."""
+
+    name: str
+    hash: str
+    scope: str
+    kind: str = "token"  # or login
+    queues: tuple[str, ...] | None = None  # it reaches only these; None: all
+    lasts: timedelta | None = None  # None: until it is revoked
+    server: int | None = None  # the only server that accepts a login link
+
+
 class TokenRow(Struct, frozen=True):
-    """What is known of a token, a login or a session: not its secret."""
+    """A token, a login link or a session, without its secret."""
 
     id: int
     name: str
+    kind: str  # token, login or session
     scope: str
+    queues: tuple[str, ...] | None  # it reaches only these; None: all
     create_time: datetime
     expires_time: datetime | None
+    use_time: datetime | None  # of the last use, to the minute
+    idle_expires_time: datetime | None  # of a session: its end, unless it is used before
+
+
+class SessionLimits(Struct, frozen=True):
+    """How long a browser's session lasts."""
+
+    lifetime: timedelta = timedelta(days=7)
+    idle_timeout: timedelta = timedelta(days=1)  # without use
 
 
 class NewDelivery(Struct, frozen=True, kw_only=True):
@@ -971,19 +994,32 @@ class Store(Protocol):
     def bring_forward(self) -> int: ...
 
     # Who may ask over HTTP
-    def add_token(
-        self, name: str, hash: str, *, kind: str, scope: str, lasts: timedelta | None, actor: str
-    ) -> TokenRow: ...
+    def add_token(self, new: NewToken, actor: str) -> TokenRow: ...
 
     def token(self, hash: str, kind: str) -> TokenRow | None: ...
 
-    def tokens(self) -> Sequence[TokenRow]: ...
+    def tokens(self, alive_within: float) -> Sequence[TokenRow]: ...
 
-    def revoke_token(self, name: str, actor: str) -> None: ...
+    def use_token(self, token: int, idle_timeout: timedelta | None) -> None: ...
 
-    def log_in(self, login: str, session: str, lasts: timedelta) -> bool: ...
+    def revoke_token(self, named: str, actor: str) -> int: ...
+
+    def revoke_sessions(self, actor: str) -> int: ...
+
+    def log_in(self, link: str, session: str, limits: SessionLimits, server: int | None) -> bool: ...
+
+    def log_in_with_token(self, token: str, session: str, limits: SessionLimits) -> bool: ...
 
     def log_out(self, session: str) -> None: ...
+
+    def add_server(self, address: str) -> int: ...
+
+    def beat_server(self, server: int) -> bool: ...
+
+    def drop_server(self, server: int) -> None: ...
+
+    def newest_server(self, alive_within: float) -> str | None: ...
+
     # Builds
     def receive_build(self, new: NewBuild) -> Received: ...
 

@@ -17,6 +17,7 @@ from litestar.types import ASGIApp
 
 from holdfast.app import App
 from holdfast.projects import Projects
+from holdfast.stores.contract import SessionLimits
 from holdfast.version import VERSION
 from holdfast.web import (
     auth,
@@ -27,6 +28,7 @@ from holdfast.web import (
     health,
     hooks,
     jobs,
+    login,
     metrics,
     problems,
     queues,
@@ -37,9 +39,10 @@ from holdfast.web import (
 from holdfast.web.addresses import refuse_other_spellings
 from holdfast.web.bodies import StrictRequest, refuse_unknown
 from holdfast.web.callers import Caller, caller_of
-from holdfast.web.gate import SITE, Gate
+from holdfast.web.gate import Gate
 from holdfast.web.pages import routes as pages
-from holdfast.web.site import Site
+from holdfast.web.registration import Registration
+from holdfast.web.site import Site, site_of
 
 API: list[Router] = [
     jobs.router,
@@ -51,14 +54,28 @@ API: list[Router] = [
     events.router,
     document.router,
 ]  # under /api/v1
-OUTSIDE: list[Router] = [health.router, metrics.router, auth.router, hooks.router, badges.router]
+OUTSIDE: list[Router] = [health.router, metrics.router, login.router, hooks.router, badges.router]
 PAGES: list[Router] = [pages.router]  # the dashboard
 ROOM_AROUND_A_PAYLOAD = 1 << 20  # bytes
 
 
-def create(app: App, *, hosts: Sequence[str] = (), projects: Projects | None = None) -> ASGIApp:
-    """The application. `hosts` are the names it may be called by besides `localhost` and addresses; `*` is any."""
-    return Gate(_routes(app.payload_limit + ROOM_AROUND_A_PAYLOAD), Site(app, projects), hosts)
+def create(
+    app: App,
+    *,
+    hosts: Sequence[str] = (),
+    projects: Projects | None = None,
+    public_url: str | None = None,
+    session_limits: SessionLimits | None = None,
+    registration: Registration | None = None,
+) -> ASGIApp:
+    """The application.
+
+    - `hosts` are the names it may be called by besides `localhost`, addresses and that of `public_url`; `*` is any.
+    - `public_url` is the address that people use, where a proxy stands before the application.
+    - `registration` is that of the server that serves it, which accepts the login link that it printed.
+    """
+    site = Site(app, projects, public_url=public_url, session_limits=session_limits, registration=registration)
+    return Gate(_routes(app.payload_limit + ROOM_AROUND_A_PAYLOAD), site, hosts)
 
 
 @cache
@@ -81,8 +98,7 @@ def _routes(most_bytes: int) -> Litestar:
 
 
 def _site(request: Request[Any, Any, Any]) -> Site:
-    found: Site = request.scope[SITE]  # type: ignore[literal-required]
-    return found
+    return site_of(request.scope)
 
 
 def _caller(request: Request[Any, Any, Any]) -> Caller:

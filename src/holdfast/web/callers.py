@@ -1,4 +1,4 @@
-"""Who asks, and what they may: a token's or a session's name and scope.
+"""The caller of a request: the name and the scope of a token or a session.
 
 The command line makes tokens without the extra `web`: nothing of it is imported here.
 """
@@ -10,12 +10,13 @@ from msgspec import Struct
 
 SCOPES = ("read", "enqueue", "operate", "admin")  # each includes the ones before
 PUBLIC = "public"  # needs no caller: /healthz, /readyz, hooks, badges, the login itself
-KEY = "holdfast.caller"
-TROUBLE = "holdfast.trouble"  # why it is not known who asks
+SITE = "holdfast.site"  # the keys of what the gate adds to an ASGI scope: the site,
+KEY = "holdfast.caller"  # the caller,
+TROUBLE = "holdfast.trouble"  # the error that kept the gate from finding the caller
 
 
 class Caller(Struct, frozen=True):
-    """Somebody who has shown a token or a session cookie."""
+    """A program with a token, or a person whose browser has a session."""
 
     name: str
     scope: str
@@ -24,7 +25,7 @@ class Caller(Struct, frozen=True):
     @property
     def actor(self) -> str:
         """As the audit names it."""
-        return "browser" if self.csrf_token is not None else f"token:{self.name}"
+        return f"{'token' if self.csrf_token is None else 'session'}:{self.name}"
 
     def may(self, needed: str) -> bool:
         return SCOPES.index(self.scope) >= SCOPES.index(needed)

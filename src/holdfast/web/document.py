@@ -15,7 +15,10 @@ for with until it is null. Errors are problem details (RFC 9457) whose `code` is
 TOKEN = (
     "A token of `holdfast tokens create`. Scopes: `read`, `enqueue`, `operate`, `admin`; each includes the ones before."
 )
-SESSION = "The session of a browser; changes need its CSRF token too. The name ends in the port."
+SESSION = (
+    "The session of a browser; changes need its CSRF token too. The name ends in the port, and begins with `__Host-` where people "
+    "come by https."
+)
 
 
 class Nothing(Controller):

@@ -5,8 +5,8 @@
 - An answer that goes on and on, as streams do, ends when what its caller has shown is worth nothing any more.
 """
 
-import ipaddress
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import anyio
@@ -18,13 +18,13 @@ from litestar.types.asgi_types import HTTPReceiveMessage, WebSocketReceiveMessag
 
 from holdfast.errors import HoldfastError
 from holdfast.web import auth, problems
-from holdfast.web.callers import KEY, TROUBLE
+from holdfast.web.callers import KEY, SITE, TROUBLE
+from holdfast.web.cookies import cookie
+from holdfast.web.hosts import LOOPBACK, is_own, name_of
 from holdfast.web.site import Site
 
-LOOPBACK = ("localhost",)
 BODY_WITHIN = 15.0  # seconds for a whole body
 ASK_AGAIN = 5.0  # seconds after which a caller is looked up again, for as long as the answer lasts
-SITE = "holdfast.site"
 ALWAYS = "/healthz"  # the process answers, whatever its duties are
 SHIELD = {
     "content-security-policy": (
@@ -50,7 +50,8 @@ class Gate:
     def __init__(self, inner: ASGIApp, site: Site, hosts: Sequence[str]) -> None:
         self.inner = inner
         self.site = site
-        self.hosts = {host.lower() for host in (*LOOPBACK, *hosts)}
+        public = () if site.public_url is None else (name_of(site.public_url.partition("://")[2]),)
+        self.hosts = {host.lower() for host in (LOOPBACK, *hosts, *public)}
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -82,7 +83,7 @@ class Gate:
 
     async def _pass(self, scope: Any, receive: Receive, send: Send) -> None:
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        if len(hosts) != 1 or not self._own(hosts[0]):
+        if len(hosts) != 1 or not is_own(hosts[0], self.hosts):
             detail = "The Host header names no host that this server knows. Give it with `--allow-host`."
             await _refuse(send, problems.of_status(421, detail))
             return
@@ -91,7 +92,7 @@ class Gate:
             await _refuse(send, problems.of_status(503, detail))
             return
         scope[SITE] = self.site
-        shown = _shown(scope)
+        shown = _shown(scope, self.site.public_url)
         try:
             scope[KEY] = await anyio.to_thread.run_sync(auth.identify, self.site, *shown)
         except HoldfastError as error:
@@ -116,7 +117,7 @@ class Gate:
         while True:
             await anyio.sleep(ASK_AGAIN)
             try:
-                known = await anyio.to_thread.run_sync(auth.identify, self.site, *shown)
+                known = await anyio.to_thread.run_sync(partial(auth.identify, self.site, *shown, is_use=False))
             except HoldfastError:
                 continue  # nobody can say that the caller is not known
             if known is None and answering.begun:
@@ -126,17 +127,6 @@ class Gate:
     async def _on_duty(self) -> bool:
         known = self.site.duty.known
         return await anyio.to_thread.run_sync(self.site.duty.look) if known is None else known
-
-    def _own(self, host: str) -> bool:
-        """A name that was given, or an address: only names can be bent to another machine's address."""
-        if "*" in self.hosts:
-            return True
-        name = host.lower()
-        name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
-        try:
-            return bool(ipaddress.ip_address(name))
-        except ValueError:
-            return name in self.hosts
 
 
 class Answering:
@@ -176,7 +166,7 @@ class TimedBody:
         raise HTTPException(status_code=408, detail=f"The body did not come within {BODY_WITHIN:g} seconds.")
 
 
-def _shown(scope: Any) -> Shown:
+def _shown(scope: Any, public_url: str | None) -> Shown:
     """The Authorization headers and the session cookie of a request.
 
     Every port of a host gets the cookies of all others: what those look like is no matter.
@@ -184,7 +174,7 @@ def _shown(scope: Any) -> Shown:
     headers = [(name, value.decode("latin-1")) for name, value in scope["headers"]]
     pairs = [pair.partition("=") for name, value in headers if name == b"cookie" for pair in value.split(";")]
     cookies = {name.strip(): value.strip().strip('"') for name, _, value in pairs}
-    return [value for name, value in headers if name == b"authorization"], cookies.get(auth.cookie_name(scope))
+    return [value for name, value in headers if name == b"authorization"], cookies.get(cookie(scope, public_url).name)
 
 
 def _shielded(send: Send) -> Send:

@@ -2,10 +2,9 @@
 
 - A `HoldfastError` brings its own code and status; everything else gets one from `CODES`.
 - Without a caller every answer is the same 401: it does not tell what exists.
-- A browser that asks for a page gets the same sentence as a page.
+- A browser that asks for a page gets the same sentence as a page; without a session, the form to log in with.
 """
 
-import html
 import logging
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -15,7 +14,9 @@ from litestar.exceptions import HTTPException
 from msgspec import Meta, Struct, field
 
 from holdfast.errors import HoldfastError, with_short_quotes
+from holdfast.web import login_form
 from holdfast.web.callers import caller_of
+from holdfast.web.login_form import wants_page
 from holdfast.web.pages import drawn
 from holdfast.web.pages.page import surroundings
 
@@ -38,15 +39,6 @@ CODES = {
 }
 UNAUTHORIZED = "Show who you are: a token in `Authorization: Bearer …`, or a login."
 UNEXPECTED = "Something went wrong in the server that nobody expected. Its log has the traceback."
-PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>{title}</title>
-<h1>{title}</h1>
-<p>{detail}</p>
-</html>
-"""
 
 
 class Problem(Struct, frozen=True):
@@ -66,6 +58,8 @@ def answer(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
     if caller_of(request.scope) is None and problem.status in (403, 404, 405):
         problem = of_status(401, UNAUTHORIZED)
     headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else dict(getattr(error, "headers", None) or {})
+    if wants_page(request) and caller_of(request.scope) is None and problem.status == 401:
+        return login_form.for_stranger(request)
     if wants_page(request):
         return Response(page(request, problem), status_code=problem.status, media_type="text/html", headers=headers)
     return Response(problem, status_code=problem.status, media_type=MEDIA_TYPE, headers=headers)
@@ -102,13 +96,8 @@ def _wrong(extra: Any) -> list[str]:
     ]
 
 
-def wants_page(request: Request[Any, Any, Any]) -> bool:
-    """A person looks: not a program, and not under /api."""
-    return "text/html" in request.headers.get("accept", "") and not request.scope["path"].startswith("/api/")
-
-
 def page(request: Request[Any, Any, Any], problem: Problem) -> str:
-    """In the frame of the dashboard for those who may see one; what a stranger gets names nothing."""
+    """In the frame of the dashboard for a caller; a stranger's page names nothing."""
     if caller_of(request.scope) is not None:
         return drawn.render("trouble.html", **surroundings(request), problem=problem)
-    return PAGE.format(title=html.escape(problem.title), detail=html.escape(problem.detail))
+    return drawn.render("stranger.html", problem=problem)

@@ -7,22 +7,25 @@ a long list holds nobody up.
 import logging
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from litestar.di import NamedDependency
 
 from holdfast.app import App
 from holdfast.builds.project import BuildSettings
 from holdfast.projects import Projects
-from holdfast.stores.contract import Store
-from holdfast.web.callers import Caller
+from holdfast.stores.contract import SessionLimits, Store
+from holdfast.web.callers import SITE, Caller
 from holdfast.web.duty import ServeDuty
 from holdfast.web.hook_bodies import HookBodies
 from holdfast.web.live import Live
+from holdfast.web.registration import Registration
 from holdfast.web.tails import Tails
 from holdfast.web.trend import Trend
+from holdfast.web.uses import Uses
 
 logger = logging.getLogger("holdfast.web")
 READERS = 4
@@ -33,8 +36,20 @@ CLOSE_WITHIN = 2.0  # seconds
 class Site:
     """One app as it is served."""
 
-    def __init__(self, app: App, projects: Projects | None = None) -> None:
+    def __init__(
+        self,
+        app: App,
+        projects: Projects | None = None,
+        *,
+        public_url: str | None = None,
+        session_limits: SessionLimits | None = None,
+        registration: Registration | None = None,
+    ) -> None:
         self.app = app
+        self.public_url = public_url
+        self.session_limits = session_limits or SessionLimits()
+        self.registration = registration
+        self.uses = Uses(app.clock, self.session_limits)
         self.live = Live(app)
         self.trend = Trend()
         self.duty = ServeDuty(app)
@@ -86,6 +101,12 @@ class Site:
                 self._free.get_nowait().close()
             except queue.Empty:
                 return
+
+
+def site_of(scope: Mapping[str, Any]) -> Site:
+    """The site that a request is about, as the gate has put it there."""
+    found: Site = scope[SITE]
+    return found
 
 
 TheSite = NamedDependency[Site]  # as a route is given it

@@ -291,6 +291,7 @@ class PostgresInstance(SqlStore):
         """A transaction that only reads goes on as another one, since each of its statements sees a moment of its own anyway."""
         database = self.connection.database
         if not self.is_inside(database):
+            database.execute("deallocate all")  # psycopg would send the same prepared statement again
             return True
         if self.connection.lent or not self._reads:
             return False

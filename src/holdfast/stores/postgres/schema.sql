@@ -73,6 +73,15 @@ CREATE TABLE holdfast__abort (
     request_time timestamp with time zone NOT NULL
 );
 
+CREATE TABLE holdfast__access (
+    token bigint NOT NULL,
+    queues text,
+    parent bigint,
+    server bigint,
+    use_time timestamp with time zone,
+    idle_expires_time timestamp with time zone
+);
+
 CREATE TABLE holdfast__archive (
     id bigint NOT NULL,
     queue text NOT NULL COLLATE pg_catalog."C",
@@ -615,6 +624,22 @@ CREATE TABLE holdfast__schedule (
     update_time timestamp with time zone NOT NULL
 );
 
+CREATE TABLE holdfast__server (
+    id bigint NOT NULL,
+    address text NOT NULL,
+    start_time timestamp with time zone NOT NULL,
+    beat_time timestamp with time zone NOT NULL
+);
+
+ALTER TABLE holdfast__server ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast__server_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE holdfast__status (
     id bigint NOT NULL,
     build bigint NOT NULL,
@@ -680,7 +705,7 @@ CREATE TABLE holdfast__token (
     create_time timestamp with time zone NOT NULL,
     expires_time timestamp with time zone,
     CONSTRAINT holdfast__token_kind_check CHECK ((kind = ANY (ARRAY['token'::text, 'login'::text, 'session'::text]))),
-    CONSTRAINT holdfast__token_scope_check CHECK ((scope = ANY (ARRAY['read'::text, 'enqueue'::text, 'operate'::text, 'admin'::text])))
+    CONSTRAINT holdfast__token_scope_check CHECK ((scope = ANY (ARRAY['produce'::text, 'read'::text, 'enqueue'::text, 'operate'::text, 'admin'::text])))
 );
 
 ALTER TABLE holdfast__token ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -831,6 +856,9 @@ ALTER TABLE ONLY __holdfast_table
 ALTER TABLE ONLY holdfast__abort
     ADD CONSTRAINT holdfast__abort_pkey PRIMARY KEY (job);
 
+ALTER TABLE ONLY holdfast__access
+    ADD CONSTRAINT holdfast__access_pkey PRIMARY KEY (token);
+
 ALTER TABLE ONLY holdfast__aside
     ADD CONSTRAINT holdfast__aside_pkey PRIMARY KEY (queue, lane, major, minor, id);
 
@@ -941,6 +969,9 @@ ALTER TABLE ONLY holdfast__run
 
 ALTER TABLE ONLY holdfast__schedule
     ADD CONSTRAINT holdfast__schedule_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY holdfast__server
+    ADD CONSTRAINT holdfast__server_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY holdfast__status
     ADD CONSTRAINT holdfast__status_pkey PRIMARY KEY (id);
@@ -1078,6 +1109,9 @@ CREATE TRIGGER law_payload AFTER UPDATE OF payload ON holdfast__job FOR EACH ROW
 CREATE TRIGGER law_truncate BEFORE TRUNCATE ON holdfast_work FOR EACH STATEMENT EXECUTE FUNCTION holdfast__job_refuse();
 
 CREATE TRIGGER law_update AFTER UPDATE ON holdfast__job FOR EACH ROW WHEN ((concat_ws(' '::text, old.state, old.situation, (new.attempt - old.attempt), (new.error = old.error), new.state, new.situation, new.outcome) <> ALL ('{"initial 0 t initial","initial 1 t running held","error 1 f running held","running loose 1 t running held","running held 0 t running held","running held 0 t running waiting","running held 0 t running loose","running waiting 0 t running waiting","running waiting 0 t running loose","running loose 0 t running loose","running held 0 f error","running waiting 0 f error","running loose 0 f error","error 0 t error","running held 0 t final success","running waiting 0 t final success","running loose 0 t final success","error 0 t final failed","error 0 t final error","error 0 t final aborted","error 0 f final failed","error 0 f final error","error 0 f final aborted"}'::text[]))) EXECUTE FUNCTION holdfast__job_refuse();
+
+ALTER TABLE ONLY holdfast__access
+    ADD CONSTRAINT holdfast__access_token_fkey FOREIGN KEY (token) REFERENCES holdfast__token(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY holdfast__bucket
     ADD CONSTRAINT holdfast__bucket_queue_fkey FOREIGN KEY (queue) REFERENCES holdfast__queue(name);

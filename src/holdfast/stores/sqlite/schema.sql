@@ -511,6 +511,37 @@ CREATE TABLE "holdfast__token" (
 ) strict;
 
 CREATE UNIQUE INDEX "holdfast__token_name" on "holdfast__token" (name) where kind = 'token';
+CREATE TABLE "holdfast__build" (
+  id integer primary key autoincrement,
+  project text not null,
+  commit_id text not null,
+  ref text not null, -- what to fetch it by
+  branch text,
+  tag text,
+  pull_request integer,
+  forge text not null,
+  trusted integer not null, -- the commit is in the repository itself
+  title text not null,
+  author text not null,
+  tells integer not null, -- whether the forge is told
+  job integer, -- the current one
+  begun integer not null default 0, -- that job has a folder
+  completed integer not null default 0, -- and everything in it
+  found text, -- what its builder wrote there, until somebody has seen that the job ended so
+  steps text not null default '[]', -- as JSON
+  use_time integer not null, -- when somebody last looked into it
+  create_time integer not null,
+  update_time integer not null, lines text not null default '[]',
+  unique (project, commit_id)
+) strict;
+
+CREATE INDEX "holdfast__build_job" on "holdfast__build" (job);
+
+CREATE INDEX "holdfast__build_use" on "holdfast__build" (use_time) where completed;
+
+CREATE INDEX "holdfast__build_open" on "holdfast__build" (id) where not completed or found is not null;
+
+CREATE INDEX "holdfast__build_branch" on "holdfast__build" (project, branch, id);
 
 CREATE TABLE "holdfast__identity" (
   single integer primary key check (single = 1), -- there is one row
@@ -641,6 +672,34 @@ CREATE TABLE "holdfast__hook_body" (
 ) strict, without rowid;
 
 CREATE INDEX "holdfast__hook_body_time" on "holdfast__hook_body" (receive_time);
+
+CREATE TABLE "holdfast__token" (
+  id integer primary key autoincrement,
+  name text not null,
+  kind text not null check (kind in ('token', 'login', 'session')),
+  scope text not null check (scope in ('produce', 'read', 'enqueue', 'operate', 'admin')),
+  hash text not null unique, -- SHA-256
+  create_time integer not null,
+  expires_time integer
+) strict;
+
+CREATE UNIQUE INDEX "holdfast__token_name" on "holdfast__token" (name) where kind = 'token';
+
+CREATE TABLE "holdfast__access" (
+  token integer primary key references "holdfast__token" on delete cascade,
+  queues text, -- as JSON; null: every queue
+  parent integer, -- the token that a session was made with
+  server integer, -- that printed a login link and alone accepts it
+  use_time integer, -- the last use, to the minute
+  idle_expires_time integer -- of a session: its end, unless it is used before
+) strict;
+
+CREATE TABLE "holdfast__server" (
+  id integer primary key autoincrement,
+  address text not null,
+  start_time integer not null,
+  beat_time integer not null
+) strict;
 
 CREATE TABLE "holdfast_work" (
   id integer primary key,

@@ -23,6 +23,7 @@ from litestar.enums import RequestEncodingType
 from litestar.params import Body
 
 from holdfast.web.callers import caller_of
+from holdfast.web.cookies import is_secure
 from holdfast.web.pages import drawn
 from holdfast.web.site import Site, TheSite
 
@@ -61,6 +62,7 @@ def surroundings(request: Request[Any, Any, Any]) -> dict[str, Any]:
         "root": request.scope.get("root_path", "").rstrip("/"),
         "instance": "",
         "csrf_token": (caller.csrf_token or "") if caller else "",
+        "person": caller.name if caller is not None and caller.csrf_token is not None else "",
         "may_operate": caller is not None and caller.may("operate"),
         "navigation": NAVIGATION,
         "told": unquote(request.cookies.get(TOLD, ""))[:LONGEST_TOLD],
@@ -106,7 +108,7 @@ class Frame:
             max_age=30,
             httponly=True,
             samesite="lax",
-            secure=self.request.scope["scheme"] == "https",
+            secure=is_secure(self.request.scope, self.site.public_url),
         )
         return answer
 

@@ -72,4 +72,25 @@ insert into {hook_body} (project, digest, build, receive_time)
 select project, substr(id, 8), max(build), max(receive_time) from {delivery} where id like 'sha256:%' group by project, id;
 
 -- Access: tokens, browser sessions and login links.
+alter table {token}
+  drop constraint {token_scope_check},
+  add constraint {token_scope_check} check (scope in ('produce', 'read', 'enqueue', 'operate', 'admin'));
+
+-- What else is stored of tokens, sessions and login links. Older servers read all columns of `token`, and must find those they know.
+create table {access} (
+  token bigint primary key references {token} on delete cascade,
+  queues text, -- as JSON; null: every queue
+  parent bigint, -- the token that a session was made with
+  server bigint, -- that printed a login link and alone accepts it
+  use_time timestamptz, -- the last use, to the minute
+  idle_expires_time timestamptz -- of a session: its end, unless it is used before
+);
+
+-- Servers of the command line, with the address at which people reach them.
+create table {server} (
+  id bigint generated always as identity primary key,
+  address text not null,
+  start_time timestamptz not null,
+  beat_time timestamptz not null
+);
 

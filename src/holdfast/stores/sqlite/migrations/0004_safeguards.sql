@@ -99,4 +99,37 @@ insert into {hook_body} (project, digest, build, receive_time)
 select project, substr(id, 8), max(build), max(receive_time) from {delivery} where id like 'sha256:%' group by project, id;
 
 -- Access: tokens, browser sessions and login links.
+-- SQLite cannot change a check of a column: the table is made anew with its rows.
+create table {token_anew} (
+  id integer primary key autoincrement,
+  name text not null,
+  kind text not null check (kind in ('token', 'login', 'session')),
+  scope text not null check (scope in ('produce', 'read', 'enqueue', 'operate', 'admin')),
+  hash text not null unique, -- SHA-256
+  create_time integer not null,
+  expires_time integer
+) strict;
+insert into {token_anew} (id, name, kind, scope, hash, create_time, expires_time)
+  select id, name, kind, scope, hash, create_time, expires_time from {token};
+drop table {token};
+alter table {token_anew} rename to {token};
+create unique index {token_name} on {token} (name) where kind = 'token';
+
+-- What else is stored of tokens, sessions and login links. Older servers read all columns of `token`, and must find those they know.
+create table {access} (
+  token integer primary key references {token} on delete cascade,
+  queues text, -- as JSON; null: every queue
+  parent integer, -- the token that a session was made with
+  server integer, -- that printed a login link and alone accepts it
+  use_time integer, -- the last use, to the minute
+  idle_expires_time integer -- of a session: its end, unless it is used before
+) strict;
+
+-- Servers of the command line, with the address at which people reach them.
+create table {server} (
+  id integer primary key autoincrement,
+  address text not null,
+  start_time integer not null,
+  beat_time integer not null
+) strict;
 
