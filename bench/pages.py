@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from bench.processes import Started
 from holdfast import App, Failed, Fixed
+from holdfast.stores.contract import NewToken
 from holdfast.web import secret
 from holdfast.web.app import create
 
@@ -218,7 +219,7 @@ def measure(url: str, known: Known) -> list[Asked]:
     with fleet(url) as app:
         made = secret.new()
         name = f"bench-{made[-6:]}".replace("_", "-").lower()
-        app.store.add_token(name, secret.hashed(made), kind="token", scope="read", lasts=None, actor="bench")
+        app.store.add_token(NewToken(name=name, hash=secret.hashed(made), scope="read"), "bench")
         with TestClient(create(app), base_url="http://localhost") as client:
             client.headers["Authorization"] = f"Bearer {made}"
             times: dict[str, list[float]] = {path: [] for path in (*PAGES, *LISTS, METRICS)}

@@ -3,6 +3,7 @@
 from typing import Any
 from uuid import uuid4
 
+from holdfast.stores.contract import NewToken
 from holdfast.web import secret
 from tests.builds.test_hooks import send
 from tests.builds.yard import Yard
@@ -15,7 +16,7 @@ class Forge:
         self.here, self.client = here, client
         token = secret.new()
         name, hashed = f"tests {secret.new()}", secret.hashed(token)
-        here.app.store.add_token(name, hashed, kind="token", scope="admin", lasts=None, actor="tests")
+        here.app.store.add_token(NewToken(name=name, hash=hashed, scope="admin"), "tests")
         self.headers = {"Authorization": f"Bearer {token}"}
 
     def send(self, event: str, commit: str, **facts: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from holdfast.builds.project import BuildSettings, Project, Secret
 from holdfast.builds.sending import EVENTS, SIGNED, Facts
 from holdfast.builds.webhooks import FORGES, LONGEST_BODY
 from holdfast.clock import MovableClock
+from holdfast.stores.contract import NewToken
 from holdfast.web import gate, hook_bodies, hooks, secret
 from holdfast.web.app import create
 from tests.builds.making import Repository

@@ -10,7 +10,8 @@ from holdfast.errors import Conflict, NotFound, backticked
 from holdfast.jobs.job import Job
 from holdfast.stores.contract import NewJob, NewToken, RequestKey, SessionLimits, TokenRow
 from holdfast.stores.listing import Listing
-from holdfast.stores.statements import RowDict, decode_words, encode_json
+from holdfast.stores.reader import RowReader
+from holdfast.stores.statements import RowDict, encode_json
 
 REQUESTS_ARE_KNOWN = timedelta(days=7)
 SERVERS_ARE_KNOWN = timedelta(days=1)  # after their last heartbeat
@@ -173,7 +174,7 @@ class Admitting(Listing):
         values = {name: row[name] for name in ("id", "name", "kind", "scope")}
         return TokenRow(
             **values,
-            queues=None if row["queues"] is None else decode_words(row["queues"]),
+            queues=None if row["queues"] is None else RowReader(row).texts("queues"),
             create_time=self._known(row["create_time"]),
             expires_time=self.moment(row["expires_time"]),
             use_time=self.moment(row["use_time"]),

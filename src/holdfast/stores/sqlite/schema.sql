@@ -500,49 +500,6 @@ CREATE TABLE "holdfast__held" (
 
 CREATE INDEX "holdfast__held_id" on "holdfast__held" (id);
 
-CREATE TABLE "holdfast__token" (
-  id integer primary key autoincrement,
-  name text not null,
-  kind text not null check (kind in ('token', 'login', 'session')),
-  scope text not null check (scope in ('read', 'enqueue', 'operate', 'admin')),
-  hash text not null unique, -- SHA-256
-  create_time integer not null,
-  expires_time integer
-) strict;
-
-CREATE UNIQUE INDEX "holdfast__token_name" on "holdfast__token" (name) where kind = 'token';
-CREATE TABLE "holdfast__build" (
-  id integer primary key autoincrement,
-  project text not null,
-  commit_id text not null,
-  ref text not null, -- what to fetch it by
-  branch text,
-  tag text,
-  pull_request integer,
-  forge text not null,
-  trusted integer not null, -- the commit is in the repository itself
-  title text not null,
-  author text not null,
-  tells integer not null, -- whether the forge is told
-  job integer, -- the current one
-  begun integer not null default 0, -- that job has a folder
-  completed integer not null default 0, -- and everything in it
-  found text, -- what its builder wrote there, until somebody has seen that the job ended so
-  steps text not null default '[]', -- as JSON
-  use_time integer not null, -- when somebody last looked into it
-  create_time integer not null,
-  update_time integer not null, lines text not null default '[]',
-  unique (project, commit_id)
-) strict;
-
-CREATE INDEX "holdfast__build_job" on "holdfast__build" (job);
-
-CREATE INDEX "holdfast__build_use" on "holdfast__build" (use_time) where completed;
-
-CREATE INDEX "holdfast__build_open" on "holdfast__build" (id) where not completed or found is not null;
-
-CREATE INDEX "holdfast__build_branch" on "holdfast__build" (project, branch, id);
-
 CREATE TABLE "holdfast__identity" (
   single integer primary key check (single = 1), -- there is one row
   token text not null
