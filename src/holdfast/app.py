@@ -42,7 +42,7 @@ from holdfast.jobs.placement import DutyRule, check_duty, check_labels, check_ru
 from holdfast.jobs.reasons import Explanation
 from holdfast.jobs.routines import Routine
 from holdfast.jobs.schedules import Schedule
-from holdfast.jobs.secrets import EveryName
+from holdfast.jobs.secrets import EveryName, joined
 from holdfast.jobs.states import STATUS
 from holdfast.jobs.throttlers import Throttler, ThrottlerFunction
 from holdfast.on_demand import (
@@ -500,7 +500,7 @@ class App:
             store.declare_workflows(sound)
         if self._routines:
             store.declare_routines(list(self._routines.values()))
-        self._stored = dict(store.types())
+        self._stored, self._stored_read = dict(store.types()), monotonic()
         self._registered = True
 
     def close(self) -> None:
@@ -694,17 +694,19 @@ class App:
         return explain(self.store.facts(_job_id(job_id)))
 
     def secrets(self, job_type: str) -> Collection[str]:
-        """The arguments of a job type that nobody is shown; what other programs registered is looked up now and then."""
-        declared = self._types.get(job_type)
-        if declared is not None:
-            return declared.options.secrets
-        now = monotonic()
+        """The arguments of a job type that any code has declared secret. The stored declarations are read every five seconds."""
+        store, now = self.store, monotonic()  # the first operation registers, which reads the types
         if job_type not in self._stored or now - self._stored_read > SECRETS_KNOWN:
-            self._stored, self._stored_read = dict(self.store.types()), now
+            self._stored, self._stored_read = dict(store.types()), now
         known = self._stored.get(job_type)
-        if known is None:
-            return ()
-        return EveryName() if "secrets" in known.damaged else known.secrets
+        if known is not None and "secrets" in known.damaged:
+            return EveryName()
+        return self._known_secrets(job_type)
+
+    def _known_secrets(self, job_type: str) -> tuple[str, ...]:
+        declared, stored = self._types.get(job_type), self._stored.get(job_type)
+        own = () if declared is None else declared.options.secrets
+        return own if stored is None else joined(stored.secrets, own)
 
     def wait(self, job_id: int, timeout: float | None = None) -> Job:
         """Block until the job is final; `TimeoutError` when the time is over."""
@@ -927,7 +929,12 @@ class App:
     @property
     def handlers(self) -> dict[str, Handler]:
         arounds = [traced, *self._arounds] if tracing.loaded() else self._arounds
-        return {name: wrapped(declared.handler, arounds) for name, declared in self._types.items()}
+        return {name: wrapped(self._kept_secret(each.handler), arounds) for name, each in self._types.items()}
+
+    def _kept_secret(self, handler: Handler) -> Handler:
+        """It may get jobs with arguments that older code declared secret."""
+        names = self._known_secrets(handler.job_type)
+        return handler if set(names) == set(handler.secrets) else handler.hiding(names)
 
     def worker(self, **settings: Any) -> Worker:
         """A worker in the background: `with app.worker(concurrency=8): …`."""

@@ -8,13 +8,15 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from litestar.testing import TestClient
 
 from holdfast import WAIT, App, Invalid, Job, current_job
 from holdfast.clock import MovableClock
 from holdfast.jobs.job import JobError
+from holdfast.web.app import create
 from tests.cli.terminal import Call
 from tests.raw_sql import RawSql
-from tests.web.conftest import Client
+from tests.web.conftest import ADDRESS, Client, token
 
 PASSWORD = "correct horse battery staple"
 PARTS = (PASSWORD[:8], PASSWORD[-8:])
@@ -318,3 +320,92 @@ def test_secrets_of_a_workflow_are_names(shop: App) -> None:
 
     with pytest.raises(Invalid, match="secrets"):
         wrong.submit("monday")
+
+
+def declared(app: App, *secrets: str) -> Any:
+    """A type that says its argument, by code that calls it secret or does not."""
+
+    @app.queue("mail").job(retries=0, secrets=secrets)
+    def log_in(user: str, password: str) -> str:
+        current_job().log(f"{user} logs in with {password}")
+        if user == "bob":
+            raise RuntimeError(f"not with {password}")
+        return password
+
+    return log_in
+
+
+def test_an_argument_that_was_secret_once_stays_hidden(
+    app: Callable[..., App], cli: Call, url: str, instance: str, clock: MovableClock, sql: RawSql
+) -> None:
+    old = app()
+    log_in = declared(old, "password")
+    jobs = [log_in.enqueue(user=user, password=PASSWORD) for user in ("ada", "bob")]
+    old.schedule("hourly", job=log_in, every=3600, payload={"user": "ada", "password": PASSWORD})
+    old.store.queues()
+    new = app()
+    declared(new)
+    new.run_until_idle()
+    assert PASSWORD not in said_in(sql)
+    assert new.get(jobs[0].id).result == PASSWORD
+    with TestClient(create(new), base_url=ADDRESS) as client:
+        client.headers["Authorization"] = f"Bearer {token(new)}"
+        paths = [f"jobs/{job.id}{path}" for job in jobs for path in ("", "/attempts", "/log", "/history", "/explain")]
+        said = [client.get(f"/api/v1/{path}").text for path in (*paths, "jobs", "types", "schedules")]
+        said += [client.get(path, headers=PAGE).text for path in (f"/jobs/{jobs[0].id}", "/jobs", "/schedules")]
+        assert client.get("/api/v1/types/log_in").json()["secrets"] == ["password"]
+    asked = ["--url", url, "--instance", instance]
+    said += [cli("jobs", "show", jobs[0].id, *asked).out, cli("schedules", "list", "--json", *asked).out]
+    clock.advance(new.archive_after + 60)
+    cli("archive", *asked)
+    said += [cli("archive", "--export", "-", *asked).out]
+    assert [text for text in said if PASSWORD in text] == []
+    assert "[secret]" in said[-1]
+
+
+def test_code_of_both_kinds_at_once_forgets_no_secret(app: Callable[..., App], sql: RawSql) -> None:
+    for secrets in (["password"], [], ["user"], []):
+        made = app()
+        declared(made, *secrets)
+        made.store.queues()
+    assert set(app().secrets("log_in")) == {"password", "user"}
+
+
+def test_an_error_about_an_argument_that_was_secret_once_does_not_tell_it(app: Callable[..., App], sql: RawSql) -> None:
+    old = app()
+    declared(old, "password").enqueue(user="ada", password=PASSWORD * 2)
+    new = app()
+
+    @new.queue("mail").job
+    def log_in(user: str, password: int) -> None: ...
+
+    new.run_until_idle()
+    said = said_in(sql)
+    assert "password` must be int, got str" in said
+    assert [part for part in PARTS if part in said] == []
+
+
+def test_a_param_that_was_secret_once_stays_hidden(app: Callable[..., App], sql: RawSql) -> None:
+    """In runs of then, and in those that a schedule of then submits by code of now."""
+
+    def declare(made: App, *secrets: str) -> Any:
+        bank = made.workflow("bank", params={"password": ""}, secrets=secrets)
+        bank.step(name="log_in")(lambda task: current_job().log(f"with {task.params['password']}"))
+        return bank
+
+    old = app()
+    bank = declare(old, "password")
+    bank.submit("monday", {"password": PASSWORD})
+    old.schedule("daily", every=86400, workflow=bank, request={"params": {"password": PASSWORD}})
+    old.store.queues()
+    new = app()
+    again = declare(new)
+    new.schedule("daily", every=86400, workflow=again, request={"params": {"password": PASSWORD}})
+    fired = new.fire_schedule("daily")
+    new.run_until_idle()
+    runs = new.workflow_runs("bank")
+    assert [run.row.shown_params for run in runs] == [{"password": "[secret]"}] * 2
+    assert fired.refresh().shown_payload()["params"] == "[secret]"
+    assert said_in(sql).count("with [secret]") == 2
+    assert PASSWORD not in said_in(sql)
+    assert new.submit("bank", "tuesday", {"password": PASSWORD}).row.shown_params == {"password": "[secret]"}

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -160,6 +160,10 @@ class Signature:
             _schema=_encoder.encode(schema),
             _secrets=frozenset(secrets),
         )
+
+    def hiding(self, secrets: Collection[str]) -> Self:
+        """The same; its errors do not show the values of these arguments."""
+        return replace(self, _secrets=frozenset(secrets))
 
     def schema(self) -> Schema:
         """The JSON schema of the arguments: self-contained, the same for the same code, for `check_by_schema`."""

@@ -51,6 +51,11 @@ def redacted(payload: Mapping[str, Any], names: Collection[str], whole: bool = F
     return {name: SHOWN if name in names else value for name, value in payload.items()}
 
 
+def joined(names: Collection[str], more: Collection[str]) -> tuple[str, ...]:
+    """The names, and those that only the second has. A name that was secret once stays so."""
+    return (*names, *(name for name in more if name not in names))
+
+
 class Redaction(Struct, frozen=True, dict=True):
     """Replaces secrets in texts and values. The forms of the secrets are made when the first text is cleaned."""
 

@@ -5,8 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from msgspec import structs
+
 from holdfast.clock import Clock
 from holdfast.errors import Conflict, NotFound, quoted
+from holdfast.jobs.secrets import joined
 from holdfast.jobs.states import (
     STATUS,
 )
@@ -35,7 +38,7 @@ class Declared(Statements):
             stored = {row.name: row for row in self._read_queues()}
             known = self._read_types()
         new_queues = [queue for queue in queues if _declared(stored.get(queue.name)) != queue]
-        new_types = [declared for declared in types if known.get(declared.job_type) != declared]
+        new_types = [declared for declared in types if known.get(declared.job_type) != _kept_secret(declared, known)]
         if not (new_queues or new_types):
             return
         with self.work():
@@ -43,8 +46,9 @@ class Declared(Statements):
             stored = {row.name: row for row in self._read_queues()}
             for queue in new_queues:
                 self._register_queue(queue, stored.get(queue.name), now)
+            known = self._read_types()
             for declared in new_types:
-                self.run("put_type", self._type_params(declared, now))
+                self.run("put_type", self._type_params(_kept_secret(declared, known), now))
             self.tell(News.QUEUES)
             self._read_queues()
             self._read_types()
@@ -211,6 +215,12 @@ class Declared(Statements):
 
 TYPE_COLUMNS = tuple(name for name in TypeRow.__struct_fields__ if name != "damaged")
 FLAGS = ("timeout_named", "retries_named", "has_handler", "has_retry_handler", "has_response_handler")
+
+
+def _kept_secret(declared: TypeRow, known: Mapping[str, TypeRow]) -> TypeRow:
+    """As it is stored: jobs may have arguments that older code declared secret, so their names stay."""
+    stored = known.get(declared.job_type)
+    return declared if stored is None else structs.replace(declared, secrets=joined(stored.secrets, declared.secrets))
 
 
 def _declared(row: QueueRow | None) -> QueueDeclared | None:

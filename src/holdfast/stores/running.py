@@ -68,6 +68,7 @@ class Running(Runs):
 
     def submit(self, wanted: Submission) -> RunRow:
         """A new run, or the one that has this trigger already (F14)."""
+        wanted = structs.replace(wanted, definition=self.kept_secret(wanted.definition))
         definition, names = wanted.definition, {"workflow": wanted.definition.name, "trigger": wanted.trigger}
         with self.work():
             if not self.run("add_trigger", names):

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from holdfast.clock import Clock
 from holdfast.errors import Conflict, NotFound, backticked
 from holdfast.jobs import damage
 from holdfast.jobs.damage import Damaged
 from holdfast.jobs.job import Job
+from holdfast.jobs.secrets import joined
 from holdfast.stores.contract import RunRow, RunStep, StepOfRun
 from holdfast.stores.holding import Holding
 from holdfast.stores.reader import RowReader
@@ -35,6 +37,7 @@ class Runs(Holding):
     def __init__(self, instance: str, clock: Clock) -> None:
         super().__init__(instance, clock)
         self._shapes: dict[int, Shape] = {}
+        self._secret_params: dict[str, tuple[str, ...]] = {}  # by workflow: params that any code has called secret
         self._published: dict[int, tuple[int, dict[str, Any]]] = {}  # by run: after how many publications
 
     # Declaring
@@ -42,19 +45,31 @@ class Runs(Holding):
     def declare_workflows(self, declared: Sequence[Definition]) -> None:
         """Store what the code declares, if it differs from what is stored."""
         known = self.workflows()
-        new = [each for each in declared if known.get(each.name) != each]
+        new = [each for each in declared if known.get(each.name) != self.kept_secret(each)]
         if new:
             with self.work():
+                self._read_workflows()
                 for each in sorted(new, key=lambda definition: definition.name):
-                    params = {"name": each.name, "definition": definitions.encode(each)}
+                    params = {"name": each.name, "definition": definitions.encode(self.kept_secret(each))}
                     self.run("put_workflow", {**params, "now": self.time(self.now())})
+                self._read_workflows()
 
     def workflows(self) -> Mapping[str, Definition]:
         """Every workflow that some code has declared, by name."""
         with self.lone():
-            rows = self.rows("workflows")
-        found = {row["name"]: damage.read(definitions.decode, row["definition"]) for row in rows}
-        return {name: text for name, text in found.items() if not isinstance(text, Damaged)}
+            return self._read_workflows()
+
+    def _read_workflows(self) -> dict[str, Definition]:
+        found = {row["name"]: damage.read(definitions.decode, row["definition"]) for row in self.rows("workflows")}
+        sound = {name: text for name, text in found.items() if not isinstance(text, Damaged)}
+        self._secret_params = {name: definition.secrets for name, definition in sound.items() if definition.secrets}
+        return sound
+
+    def kept_secret(self, definition: Definition) -> Definition:
+        """As it is stored: schedules may have params that older code declared secret, so their names stay."""
+        return structs.replace(
+            definition, secrets=joined(self._secret_params.get(definition.name, ()), definition.secrets)
+        )
 
     # Looking
 

@@ -183,7 +183,9 @@ class TypeShape(Struct):
     has_retry_handler: bool
     has_response_handler: bool
     labels: list[str]
-    secrets: Annotated[list[str], Meta(description="Arguments that nobody is shown.")]
+    secrets: Annotated[
+        list[str], Meta(description="Arguments that any code has declared secret. Views do not show them.")
+    ]
     schema: Annotated[dict[str, Any] | None, Meta(description="JSON schema of the arguments.")]
     retry: dict[str, Any] | None
 

@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from holdfast.errors import HoldfastError, Invalid, quoted
 from holdfast.jobs import payload
@@ -44,6 +44,10 @@ class Handler(Struct):
             return "process"
         function = self.response_handler if answered else self.function
         return "loop" if inspect.iscoroutinefunction(function) else "thread"
+
+    def hiding(self, names: tuple[str, ...]) -> "Handler":
+        """The same with other secret arguments."""
+        return structs.replace(self, secrets=names, signature=self.signature.hiding(names))
 
     def begin(self, call: Claimed) -> Any:
         """Call what this attempt is for: the handler with its arguments, or the response handler with the answer (R3)."""
