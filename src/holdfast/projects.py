@@ -169,8 +169,9 @@ class Projects:
                 return self._receive_build(project, decided, counted)
             asks = decided
         if isinstance(asks, Ended) and not asks.merged:
-            why = "pull request closed" if asks.pull_request is not None else "branch deleted"
-            self.app.store.end_builds(project.name, asks.branch, asks.pull_request, why, counted)
+            kind = "branch deleted" if asks.branch is not None else "tag deleted"
+            why = "pull request closed" if asks.pull_request is not None else kind
+            self.app.store.end_builds(project.name, asks.branch, asks.pull_request, why, counted, asks.tag)
         elif isinstance(asks, Ended) or counted.labels is not None:
             self.app.store.take_delivery(counted)
         return asks

@@ -172,6 +172,7 @@ BUILD = (
     "create_time",
     "update_time",
 )
+BUILD_REF = ("ref", "branch", "tag", "pull_request")
 BUILD_STEP = ("name", "state", "start_time", "end_time", "hidden", "reason", "log_start", "log_end")
 OUTPUT = ("name", "size", "step")
 WORKER = (
@@ -360,8 +361,9 @@ def run_step(step: Any) -> Shape:
 
 
 def build(value: Build) -> Shape:
-    """A build, with the state of each of its steps by name."""
-    return _shape(value, BUILD) | {"steps": {step.name: step.state for step in value.steps}}
+    """A build, with the refs that asked for it and the state of each of its steps by name."""
+    refs = [_shape(each, BUILD_REF) for each in value.refs]
+    return _shape(value, BUILD) | {"refs": refs, "steps": {step.name: step.state for step in value.steps}}
 
 
 def build_step(step: Struct) -> Shape:

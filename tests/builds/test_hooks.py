@@ -747,6 +747,12 @@ class TestTheEventDelete:
         assert (answer.status_code, answer.json()["ended"]) == (200, {"branch": "topic", "pull_request": None})
         assert (here.app.get(job).outcome, here.app.get(other).outcome) == ("aborted", None)
 
+    def test_of_gitea_ends_the_build_of_a_tag(self, client: Client, here: Yard) -> None:
+        job = send(client, "tag", "gitea", tag="v1").json()["job_id"]
+        answer = self.come(client, {"ref": "v1", "ref_type": "tag", "pusher_type": "user"})
+        assert answer.json()["ended"] == {"branch": None, "pull_request": None, "tag": "v1"}
+        assert here.app.get(job).outcome == "aborted"
+
     def test_cannot_be_made_of_the_event_create(self, client: Client, here: Yard) -> None:
         """The name of an event is not signed."""
         job = send(client, forge="gitea", branch="topic").json()["job_id"]

@@ -24,7 +24,15 @@ MEANT = {"ping": (Ping, Ignored), "delete": Ended, "closed": Ended, "merged": En
 
 def build(**more: Any) -> Build:
     values = {"id": 5, "job_id": 9, "project": "demo", "commit": "ab" * 20, "ref": "r", "branch": "main", "tag": None}
-    values |= {"pull_request": None, "forge": "github", "trusted": True, "title": "", "author": "", "error": None}
+    values |= {
+        "pull_request": None,
+        "forge": "github",
+        "trusted": True,
+        "title": "",
+        "author": "",
+        "error": None,
+        "refs": (),
+    }
     values |= {"build_state": BuildState.CACHED, "outcome": Outcome.SUCCESS, "event": "push", "attempt": 1, "steps": ()}
     return Build(**values, start_time=NOW, end_time=NOW, use_time=NOW, create_time=NOW, update_time=NOW, **more)
 

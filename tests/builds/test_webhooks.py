@@ -144,10 +144,16 @@ class TestPush:
     def test_of_a_new_branch_without_a_head_commit_takes_what_it_has(self) -> None:
         assert asked("github", "push", {"ref": "refs/heads/new", "after": COMMIT}).commit == COMMIT
 
-    def test_of_gitea_has_an_event_of_its_own_for_a_deleted_branch(self) -> None:
+    def test_of_gitea_has_an_event_of_its_own_for_a_deleted_branch_or_tag(self) -> None:
         assert asked("gitea", "delete", {"ref": "x", "ref_type": "branch"}) == Ended(branch="x")
         assert asked("gitea", "delete", {"ref": "refs/heads/x", "ref_type": "branch"}) == Ended(branch="x")
+        assert asked("gitea", "delete", {"ref": "v1", "ref_type": "tag"}) == Ended(tag="v1")
         assert isinstance(asked("gitea", "delete", {"ref": "x", "ref_type": "branch", "sha": COMMIT}), Ignored)
+
+    @pytest.mark.parametrize("forge", ["github", "gitea", "gitlab"])
+    def test_that_deletes_a_tag_is_ignored(self, forge: str) -> None:
+        event = "Tag Push Hook" if forge == "gitlab" else "push"
+        assert asked(forge, event, {"ref": "refs/tags/v1", "after": NOTHING}) == Ignored("a tag was deleted")
 
     def test_of_notes_is_ignored(self) -> None:
         assert isinstance(asked("github", "push", {"ref": "refs/notes/x", "after": COMMIT}), Ignored)

@@ -7,9 +7,10 @@ from itertools import permutations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from holdfast import Conflict, IllegalMove, NotFound
-from holdfast.builds.build import BuildState, BuildStep, Telling
+from holdfast.builds.build import BuildRef, BuildState, BuildStep, Telling
 from holdfast.builds.labels import PullRequestLabels
 from holdfast.clock import MovableClock
 from holdfast.jobs.states import Aborted
@@ -263,7 +264,7 @@ class TestAnotherContext:
         before = store.build(first.id, 0)
         for wanted in (MAIN, TAGGED, PULLED):
             again = ask(store, **wanted, title="other", author="Ben")
-            assert (again.how, again.build) == ("reported", before)
+            assert (again.how, structs.replace(again.build, refs=before.refs)) == ("reported", before)
 
     def test_may_run_at_the_same_time_and_end_in_any_order(self, store: Store, builder: WorkerByHand) -> None:
         one, two = ask(store).build, ask(store, **NEXT).build
@@ -475,6 +476,15 @@ class TestSuperseding:
         assert list(store.end_builds("demo", None, 5, "closed")) == [pulled.id]
         assert store.get(tagged.job_id).state == "initial"
 
+    def test_a_deleted_tag_ends_the_build_of_the_tag_alone(self, store: Store) -> None:
+        tagged, other, pushed = (
+            ask(store, branch=None, tag="v1", ref="refs/tags/v1").build,
+            ask(store, TWO, branch=None, tag="v2", ref="refs/tags/v2").build,
+            ask(store, branch="v1", ref="refs/heads/v1").build,
+        )
+        assert list(store.end_builds("demo", None, None, "deleted", tag="v1")) == [tagged.id]
+        assert [store.get(each.job_id).final for each in (tagged, other, pushed)] == [True, False, False]
+
     def test_who_had_it_built_before_does_not_count_when_it_is_built_anew(
         self, store: Store, builder: WorkerByHand
     ) -> None:
@@ -483,6 +493,50 @@ class TestSuperseding:
         assert ask(store, pull_request=6, branch="fix").how == "again"
         assert list(store.end_builds("demo", None, 5, "closed")) == []
         assert list(store.end_builds("demo", None, 6, "closed")) == [build.id]
+
+
+@pytest.mark.claim("B4")
+class TestRefs:
+    """Every ref that asked for a build is a part of it."""
+
+    def names(self, store: Store, build: int) -> list[str]:
+        return [each.name for each in store.build(build, 10).refs]
+
+    def test_of_requests_that_joined_are_kept(self, store: Store) -> None:
+        pull = {"pull_request": 5, "branch": "fix", "ref": "refs/pull/5/head"}
+        build = ask(store, **pull).build
+        assert self.names(store, build.id) == ["#5 fix"]
+        again = ask(store, pull_request=6, branch="fix", ref="refs/pull/6/head")
+        assert (again.how, again.build.id) == ("joined", build.id)
+        assert again.build.refs == (
+            BuildRef("refs/pull/5/head", "fix", None, 5),
+            BuildRef("refs/pull/6/head", "fix", None, 6),
+        )
+        ask(store, **pull)
+        assert self.names(store, build.id) == ["#6 fix", "#5 fix"], "the last one last"
+
+    def test_of_requests_that_got_its_result_are_kept(self, store: Store, builder: WorkerByHand) -> None:
+        build = ask(store).build
+        call = begin(store, builder)
+        assert store.complete_build(call.id, call.attempt, [BuildStep("test", "SUCCESS")], [], condition_names=[])
+        builder.succeed(call)
+        for more in (
+            {"branch": "topic", "ref": "refs/heads/topic"},
+            {"branch": None, "tag": "v1", "ref": "refs/tags/v1"},
+        ):
+            assert ask(store, **more).how == "reported"
+        (listed,) = store.builds(BuildFilter())
+        assert [each.name for each in listed.refs] == self.names(store, build.id) == ["main", "topic", "v1"]
+
+    def test_are_at_most_fifty(self, store: Store) -> None:
+        for number in range(1, 53):
+            build = ask(store, pull_request=number, branch="fix", ref=f"refs/pull/{number}/head").build
+        assert self.names(store, build.id) == [f"#{number} fix" for number in range(3, 53)]
+
+    def test_of_a_build_of_an_older_holdfast_are_its_own(self, store: Store, sql: RawSql) -> None:
+        build = ask(store).build
+        sql("delete from {build_ref}")
+        assert self.names(store, build.id) == ["main"]
 
 
 @pytest.mark.claim("B1")

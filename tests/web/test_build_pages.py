@@ -57,6 +57,18 @@ def test_builds_are_listed_by_project_and_branch(browser: Browser, yard: Yard) -
     assert "known are" in text(browser, "/builds?state=odd", status=400)
 
 
+@pytest.mark.claim("B4")
+def test_a_build_shows_every_ref_that_asked_for_it(browser: Browser, yard: Yard) -> None:
+    commit = yard.repository.commit("[steps.a]\nrun = []\n")
+    for number in (5, 6):
+        build = yard.ask(commit, pull_request=number, branch="fix", ref=f"refs/pull/{number}/head").build
+    for page in (text(browser, "/builds"), text(browser, f"/builds/{build.id}")):
+        assert "#5 fix" in page
+    assert "#5 fix, #6 fix" in text(browser, f"/builds/{build.id}")
+    refs = browser.client.get(f"/api/v1/builds/{build.id}").json()["refs"]
+    assert [(each["ref"], each["pull_request"]) for each in refs] == [("refs/pull/5/head", 5), ("refs/pull/6/head", 6)]
+
+
 def test_a_build_is_shown_with_its_steps_its_outputs_and_its_log_in_colours(browser: Browser, yard: Yard) -> None:
     build = yard.build(yard.repository.commit(COLOURED))
     page = browser.client.get(f"/builds/{build.id}").text

@@ -22,8 +22,9 @@ PAIRS = {
     shapes.ScheduleShape: (*views.SCHEDULE, *views.SCHEDULE_STORED),
     shapes.FiringShape: views.FIRING,
     shapes.WorkerShape: (*views.WORKER, "jobs"),
-    shapes.BuildShape: (*views.BUILD, "steps"),
-    shapes.BuildPageShape: (*views.BUILD, "steps", "step_details", "outputs"),
+    shapes.BuildShape: (*views.BUILD, "refs", "steps"),
+    shapes.BuildPageShape: (*views.BUILD, "refs", "steps", "step_details", "outputs"),
+    shapes.BuildRefShape: views.BUILD_REF,
     shapes.BuildStepShape: views.BUILD_STEP,
     shapes.OutputShape: views.OUTPUT,
 }

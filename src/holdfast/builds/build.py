@@ -97,19 +97,38 @@ class Telling(Struct, frozen=True):
     step: str | None = None
 
 
+class BuildRef(Struct, frozen=True):
+    """A ref that asked for a build."""
+
+    ref: str
+    branch: str | None = None
+    tag: str | None = None
+    pull_request: int | None = None
+
+    @property
+    def name(self) -> str:
+        """For people: `#7 topic`, `main`, `v1`; the ref itself if it is none of these."""
+        number = "" if self.pull_request is None else f"#{self.pull_request} "
+        return f"{number}{self.branch or self.tag or ''}".strip() or self.ref
+
+
 class Line(Struct, frozen=True, omit_defaults=True):
-    """Who wants a commit built: a pull request, a branch, or whoever asked by hand or with a tag."""
+    """What wants a commit built: a pull request, a branch or a tag; without any of them, a request by hand."""
 
     pull_request: int | None = None
     branch: str | None = None  # of a pull request: the one that it comes from
+    tag: str | None = None
 
 
-def still_wanted(lines: Sequence[Line], pull_request: int | None, branch: str | None) -> tuple[Line, ...]:
-    """Who is left when a pull request or a branch is no more, or wants another commit (B4).
+def still_wanted(
+    lines: Sequence[Line], pull_request: int | None, branch: str | None, tag: str | None = None
+) -> tuple[Line, ...]:
+    """Return the lines that are left when a pull request, branch or tag is deleted, or wants another commit (B4).
 
     A pull request and the branch that it comes from are one: a push there tells of both.
     """
     gone = {line for line in lines if branch is not None and line.branch == branch}
+    gone |= {line for line in lines if tag is not None and line.tag == tag}
     if pull_request is not None:
         asked = {line for line in lines if line.pull_request == pull_request}
         gone |= asked | {Line(branch=line.branch) for line in asked if line.branch is not None}
@@ -128,6 +147,7 @@ class Build(Struct, frozen=True, kw_only=True):
     branch: str | None
     tag: str | None
     pull_request: int | None
+    refs: tuple[BuildRef, ...]  # that asked for it, the last one last; of very many the last ones
     forge: str
     trusted: bool
     title: str

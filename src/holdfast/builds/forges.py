@@ -43,9 +43,10 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 class Ended(Struct, frozen=True, kw_only=True):
-    """A branch or pull request is no more: nobody waits for its builds."""
+    """A branch, a tag or a pull request is deleted or closed: its builds have no use."""
 
     branch: str | None = None
+    tag: str | None = None
     pull_request: int | None = None
     merged: bool = False
 
@@ -189,10 +190,11 @@ def _pull_request(event: PullRequestEvent, labels: Sequence[Label] | None) -> As
 
 
 def _deletion(said: Deletion) -> Asks:
-    folder = {"branch": "refs/heads/", "tag": "refs/tags/"}.get(said.ref_type)
-    if folder is None or said.sha is not None:
-        return Ignored(f"`{plain_name(said.ref_type)}` is neither a branch nor a tag that was deleted")
-    return _deleted(folder + said.ref.removeprefix(folder))
+    if said.sha is None and said.ref_type == "branch":
+        return Ended(branch=check_ref(said.ref.removeprefix("refs/heads/")))
+    if said.sha is None and said.ref_type == "tag":
+        return Ended(tag=check_ref(said.ref.removeprefix("refs/tags/"), "Tag"))
+    return Ignored("neither a branch nor a tag was deleted")
 
 
 def _is_strange(pull: PullRequest) -> bool:
@@ -293,7 +295,8 @@ def read_generic(event: str, body: bytes) -> Asks:
         return ignored(event)
     if said.closed:
         number = None if said.pull_request is None else _number(said.pull_request)
-        return Ended(branch=said.branch and check_ref(said.branch), pull_request=number)
+        branch, tag = said.branch and check_ref(said.branch), said.tag and check_ref(said.tag, "Tag")
+        return Ended(branch=branch or None, tag=tag or None, pull_request=number)
     commit = said.commit or said.after or ""
     if said.ref is not None and NO_COMMIT.fullmatch(commit):
         return _deleted(said.ref)

@@ -114,9 +114,8 @@ def _pour_from(file: BinaryIO, position: int, write: Callable[[bytes], None]) ->
 
 
 def _place(build: Build) -> str:
-    if build.pull_request is not None:
-        return f"#{build.pull_request} {build.branch or ''}".strip()
-    return build.branch or build.tag or ""
+    """The refs that asked for it."""
+    return ", ".join(each.name for each in build.refs)
 
 
 def _outcome(build: Build) -> str | Text:

@@ -25,6 +25,7 @@ from holdfast.builds.build import (
     STATUS_QUEUE,
     STATUS_TYPE,
     Build,
+    BuildRef,
     BuildState,
     BuildStep,
     Line,
@@ -49,6 +50,7 @@ FORGET_STATUS = 86400.0  # seconds after which a forge that cannot be told is no
 decode_steps = msgspec.json.Decoder(tuple[BuildStep, ...]).decode
 decode_labels = msgspec.json.Decoder(tuple[str, ...]).decode
 decode_lines = msgspec.json.Decoder(tuple[Line, ...]).decode
+decode_refs = msgspec.json.Decoder(tuple[BuildRef, ...]).decode
 decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 SAID = ("ref", "pull_request", "forge", "title", "author", "tells")  # what the last request of a context says
 
@@ -214,7 +216,7 @@ class Building(Acting):
             return ()
         branch = new.branch if new.pull_request is None else None
         params = {"project": new.project, "before": build, "but_commit": new.commit}
-        params |= {"branch": branch, "pull_request": new.pull_request}
+        params |= {"branch": branch, "tag": None, "pull_request": new.pull_request}
         return self._abort_builds(params, f"superseded by {new.commit[:10]}")
 
     def _abort_builds(self, params: Mapping[str, Any], actor: str) -> tuple[int, ...]:
@@ -222,7 +224,8 @@ class Building(Acting):
         ended = []
         for row in sorted(self.rows("living_builds", params), key=lambda row: row["job"]):  # as everybody locks jobs
             wanted = _lines_of(row)
-            left = still_wanted(wanted, params["pull_request"], params["branch"] if row["trusted"] else None)
+            branch, tag = (params["branch"], params["tag"]) if row["trusted"] else (None, None)
+            left = still_wanted(wanted, params["pull_request"], branch, tag)
             if not left:
                 with suppress(Conflict):  # it ended meanwhile
                     self.abort(row["job"], actor)
@@ -238,8 +241,9 @@ class Building(Acting):
         pull_request: int | None,
         actor: str,
         delivery: NewDelivery | None = None,
+        tag: str | None = None,
     ) -> Sequence[int]:
-        """Abort the living builds of a branch or pull request that is no more.
+        """Abort the living builds of a branch or tag that is deleted, or of a pull request that is closed.
 
         `Conflict` if the delivery that says so has come before; nothing is changed then.
         """
@@ -247,7 +251,7 @@ class Building(Acting):
             if delivery is not None:
                 self._take(delivery)
             params = {"project": project, "before": 2**62, "but_commit": ""}
-            params |= {"branch": branch, "pull_request": pull_request}
+            params |= {"branch": branch, "tag": tag, "pull_request": pull_request}
             return self._abort_builds(params, actor)
 
     # Looking
@@ -311,6 +315,7 @@ class Building(Acting):
             **{name: row[name] for name in ("id", "project", "ref", "pull_request", "forge")},
             **structs.asdict(context),
             commit=row["commit_id"],
+            refs=decode_refs(row["refs"]) or (BuildRef(row["ref"], row["branch"], row["tag"], row["pull_request"]),),
             job_id=row["job"],
             title=row["title"],
             author=row["author"],
@@ -577,12 +582,13 @@ def _line_of(new: NewBuild) -> str:
 
 
 def _lines_of(row: RowDict) -> tuple[Line, ...]:
-    return RowReader(row).read("lines", decode_lines, lambda _: ()) or (Line(row["pull_request"], row["branch"]),)
+    given = RowReader(row).read("lines", decode_lines, lambda _: ())
+    return given or (Line(row["pull_request"], row["branch"], row["tag"]),)
 
 
 def _lines_with(row: RowDict, new: NewBuild, job: Job) -> Sequence[Line]:
     """The pull requests and branches that want a build which is asked for again. Those of a job that is over do not count."""
-    line = Line(new.pull_request, new.branch)
+    line = Line(new.pull_request, new.branch, new.tag)
     return [*(each for each in _lines_of(row) if not job.final and each != line), line]
 
 

@@ -1034,6 +1034,7 @@ class Store(Protocol):
         pull_request: int | None,
         actor: str,
         delivery: NewDelivery | None = None,
+        tag: str | None = None,
     ) -> Sequence[int]: ...
 
     def take_delivery(self, delivery: NewDelivery) -> None: ...

@@ -80,7 +80,8 @@ def _take(projects: Projects, project: Project, forge: str, headers: dict[str, s
     if isinstance(came, Ignored):
         told["ignored"] = came.why
     elif isinstance(came, Ended):
-        told["ended"] = {"branch": came.branch, "pull_request": came.pull_request}
+        tag = {} if came.tag is None else {"tag": came.tag}
+        told["ended"] = {"branch": came.branch, "pull_request": came.pull_request, **tag}
     elif isinstance(came, Ping):
         told["pong"] = project.name
     return Response(told, status_code=200)

@@ -305,6 +305,15 @@ class WorkerShape(Struct):
     jobs: Annotated[int, Meta(description="In its hands now.")]
 
 
+class BuildRefShape(Struct):
+    """A ref that asked for a build."""
+
+    ref: Annotated[str, Meta(examples=["refs/heads/main"])]
+    branch: Annotated[str | None, Meta(description="Of a pull request: the one that it comes from.")]
+    tag: str | None
+    pull_request: int | None
+
+
 class BuildShape(Struct):
     """A build of a commit."""
 
@@ -329,6 +338,9 @@ class BuildShape(Struct):
     use_time: Annotated[datetime, Meta(description="When somebody last looked into it.")]
     create_time: datetime
     update_time: datetime
+    refs: Annotated[
+        list[BuildRefShape], Meta(description="That asked for it, the last one last. At most the last fifty.")
+    ]
     steps: Annotated[dict[str, StepState], Meta(description="The state of each step.")]
 
 

@@ -16,7 +16,7 @@ returning id, project, commit_id, tells;
 
 -- name: lock_build
 -- A transaction that changes a build has it alone until it commits.
-select id, project, commit_id, tells, job, branch, pull_request, lines from {build}
+select id, project, commit_id, tells, job, branch, tag, pull_request, lines from {build}
 where project = :project and commit_id = :commit and context = :context;
 
 -- name: lock_build_by_id
@@ -100,7 +100,10 @@ ended as (select known.*, coalesce(j.outcome, a.outcome) as outcome, coalesce(j.
 told as (select ended.*, case when completed and not living and coalesce(found = outcome, 1)
       then case when cached then 'Completed-Cached' else 'Completed' end
     when begun then 'Building' else 'Freshly received' end as build_state from ended)
-select * from told t where (:state is null or t.build_state = :state)
+select t.*, -- with the refs that asked for it, the last one last
+  (select json_group_array(json_object('ref', r.ref, 'branch', r.branch, 'tag', r.tag, 'pull_request', r.pull_request)) from
+    (select * from (select * from {build_ref} where build = t.id order by id desc limit 50) order by id) r) as refs
+from told t where (:state is null or t.build_state = :state)
 order by t.id desc limit :limit;
 
 -- name: build_of_job
@@ -114,12 +117,12 @@ select b.id, b.use_time from {build} b where b.completed
 order by b.use_time desc, b.id desc limit :cache;
 
 -- name: living_builds
--- Older builds of other commits that are not over and that this pull request or branch may want. A stranger's branch of that name is
+-- Older builds of other commits that are not over and that this pull request, branch or tag may want. A stranger's branch of that name is
 -- another one. Living builds are few: `cross` has SQLite begin with them.
-select b.id, b.job, b.trusted, b.branch, b.pull_request, b.lines
+select b.id, b.job, b.trusted, b.branch, b.tag, b.pull_request, b.lines
 from {key} k cross join {build} b on b.job = k.id
 where k.job_type = 'build' and b.project = :project and b.id < :before and b.commit_id <> :but_commit
-  and (b.pull_request = :pull_request or b.trusted and b.branch = :branch or b.lines <> '[]') order by b.id desc;
+  and (b.pull_request = :pull_request or b.trusted and (b.branch = :branch or b.tag = :tag) or b.lines <> '[]') order by b.id desc;
 
 -- name: put_lines
 update {build} set lines = :lines where id = :id;

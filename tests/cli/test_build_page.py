@@ -1,4 +1,4 @@
-"""`holdfast builds log`: a log with escape codes, into a pipe and onto a terminal."""
+"""`holdfast builds list`, `show` and `log`: the refs of a build, and a log with escape codes in a pipe and on a terminal."""
 
 import json
 import os
@@ -14,6 +14,7 @@ from holdfast import App
 from holdfast.cli.log_text import LONGEST_HELD, LogText
 from tests.builds.making import Repository, one_step
 from tests.builds.yard import Yard
+from tests.cli.conftest import Call
 from tests.cli.terminal import PATIENCE, environment, run
 
 NOISY = one_step(r'printf "\033[31mred\033[0m \033]0;a title\007\033[2J\033]52;c;YQ==\033\\plain\n"')
@@ -88,3 +89,16 @@ class TestThePiecesOfALog:
         text = LogText(colours=False)
         said = text.text(bytes(range(256)) * 3 + "\x9b\x1b\x1b[31".encode())
         assert not any(letter in said for letter in "\x1b\x9b\x07\x00")
+
+
+@pytest.mark.claim("B4")
+def test_a_build_names_every_ref_that_asked_for_it(cli: Call, tmp_path: Path) -> None:
+    url, repository = f"sqlite:///{tmp_path}/jobs.db", Repository(tmp_path / "repository")
+    with App(url, name="shop") as app:
+        yard, commit = Yard(app, tmp_path, repository), repository.commit(NOISY)
+        for number in (5, 6):
+            yard.ask(commit, pull_request=number, branch="fix", ref=f"refs/pull/{number}/head")
+    for command in (("list",), ("show", "1")):
+        assert "#5 fix, #6 fix" in cli("builds", *command, "--url", url).out
+    (listed,) = cli("builds", "list", "--url", url, "--json").json
+    assert [each["ref"] for each in listed["refs"]] == ["refs/pull/5/head", "refs/pull/6/head"]
