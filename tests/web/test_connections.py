@@ -18,12 +18,14 @@ from holdfast.web.server import Server
 from tests.cli.terminal import eventually
 
 PATIENCE = 60.0
-ASK, STREAM, FLOOD = (f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode() for path in ("/", "/stream", "/flood"))
+ASK, STREAM, FLOOD, BIG = (
+    f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode() for path in ("/", "/stream", "/flood", "/big")
+)
 POST = b"POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
 
 
 class Site:
-    """Answers at once, `/body` after its body; `/stream` sends a line now and then, `/flood` all the time."""
+    """Answers at once, `/big` much, `/body` after its body; `/stream` sends a line now and then, `/flood` all the time."""
 
     ending = False
 
@@ -40,7 +42,8 @@ class Site:
             text = b"line\n" if scope["path"] == "/stream" else b"line\n" * 20_000
             await send({"type": "http.response.body", "body": text, "more_body": True})
             await anyio.sleep(0.01)
-        await send({"type": "http.response.body", "body": b"hello"})
+        text = b"line\n" * 4_000_000 if scope["path"] == "/big" else b""
+        await send({"type": "http.response.body", "body": text + b"hello"})
 
 
 class Running:
@@ -91,12 +94,12 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
 
 def answered(client: socket.socket) -> bool:
     """Waits for the end of an answer."""
-    text = b""
-    while b"hello" not in text:
+    end = b""
+    while b"hello" not in end:
         part = client.recv(65536)
         if not part:
             return False
-        text += part
+        end = end[-5:] + part
     return True
 
 
@@ -167,6 +170,18 @@ def test_an_answer_takes_as_long_as_it_likes(run: Run) -> None:
     here.clock.advance(86400)
     assert closed(late)
     assert streams(stream)
+
+
+def test_a_body_and_an_answer_that_is_read_late_have_more_than_ten_seconds(run: Run) -> None:
+    here = run()
+    body, big, late = here.client(POST), here.client(BIG), here.client()
+    assert big.recv(1)
+    assert answered(here.client(ASK))
+    here.clock.advance(11)
+    assert closed(late)
+    body.sendall(b"x" * 10)
+    assert answered(body)
+    assert answered(big)
 
 
 def test_after_an_answer_the_next_request_has_ten_seconds_again(run: Run) -> None:
