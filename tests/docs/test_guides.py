@@ -15,16 +15,17 @@ from tests.postgres_server import Server
 
 GUIDES = {page.stem: page for page in sorted((DOCS / "guides").glob("*.md"))}
 URL = "postgresql://jobs:secret@localhost/shop"
-WITH_POSTGRES = "enqueue-in-your-transaction"
+WITH_POSTGRES = ("enqueue-in-your-transaction", "use-django")
 
 
-@pytest.mark.parametrize("guide", [name for name in GUIDES if name != WITH_POSTGRES])
+@pytest.mark.parametrize("guide", [name for name in GUIDES if name not in WITH_POSTGRES])
 def test_a_guide_runs(guide: str, tmp_path: Path) -> None:
     run(GUIDES[guide], tmp_path, {}, {})
 
 
-def test_the_guide_to_transactions_runs_with_postgresql(tmp_path: Path, empty_database: str) -> None:
-    run(GUIDES[WITH_POSTGRES], tmp_path, {URL: empty_database}, {})
+@pytest.mark.parametrize("guide", WITH_POSTGRES)
+def test_a_guide_with_postgresql_runs(guide: str, tmp_path: Path, empty_database: str) -> None:
+    run(GUIDES[guide], tmp_path, {URL: empty_database}, {})
 
 
 def test_the_tests_in_the_guide_to_testing_pass(tmp_path: Path) -> None:
