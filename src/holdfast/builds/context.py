@@ -5,11 +5,7 @@ from collections.abc import Collection
 import msgspec
 from msgspec import Struct
 
-READABLE = (
-    "event",
-    "branch",
-    "tag",
-)  # names of a context that conditions can read and that requests of one trust differ in
+READABLE = ("event", "branch", "tag")  # what conditions can read of a context, besides trust
 
 
 class Context(Struct, frozen=True, kw_only=True):
