@@ -37,7 +37,7 @@ def demonstration(folder: Path, *arguments: str) -> "Iterator[tuple[subprocess.P
 def test_a_demonstration_can_be_logged_in_to_and_has_something_of_everything(tmp_path: Path) -> None:
     with demonstration(tmp_path) as (program, said), httpx.Client(follow_redirects=True) as browser:
         assert said["login"] is None  # it is no terminal
-        command = [sys.executable, "-m", *shlex.split(said["login_command"])]
+        command = shlex.split(said["login_command"])
         link = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
         page = browser.get(link.strip(), headers={"accept": "text/html"})
         assert (page.status_code, "What is wrong now" in page.text) == (200, True)

@@ -68,7 +68,7 @@ def run(call: Call, settings: Settings, folder: Path | None, port: int | None, l
     url = call.url or f"sqlite:///{place}/demo.db"
     app = make_shop(url, over.wait, call.instance)
     website = Website(app, place) if has_git() else None
-    command = serving.LOGIN_LINK if call.url else f"{serving.LOGIN_LINK} --url {url}"
+    command = f"{program('holdfast')} login-link" + ("" if call.url else f" --url {shlex.quote(url)}")
     with serving_at(port) as listener, app:
         app.wait_for_store()
         with (
