@@ -18,9 +18,9 @@ from holdfast import App
 from tests.cli.terminal import Program, eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems have one loopback address")
-DESCRIPTORS = 128
+DESCRIPTORS = 256
 UNDER = ("sh", "-c", f'ulimit -n {DESCRIPTORS} && exec "$0" "$@"')
-TOGETHER, IN_ALL = 300, 2000  # sockets
+TOGETHER, IN_ALL = 400, 2000  # sockets
 BEGINNINGS = (
     b"",
     b"G",
@@ -95,7 +95,7 @@ def test_people_are_served_while_thousands_of_sockets_never_finish_a_request(pro
     while stream.readline() != b"event: audit\n":
         pass
     lines = program.log.splitlines()
-    assert 0 < len(lines) <= monotonic() - begin + 1
+    assert 0 < len(lines) <= monotonic() - begin + 2, lines[:5]
     assert all("no room" in line for line in lines), lines[:5]
     program.stop()
     assert program.ended().code == 0
