@@ -28,7 +28,11 @@ VARIABLES = {
     "HOLDFAST_TAG": NAMES["tag"],
     "HOLDFAST_EVENT": NAMES["event"],
 }
-LATER = {"HOLDFAST_SOURCE": "The top of the working copy.", "HOLDFAST_STEP": "The name of the step."}
+LATER = {
+    "HOLDFAST_SOURCE": "The top of the working copy.",
+    "HOLDFAST_STEP": "The name of the step.",
+    "HOLDFAST_KEEPER": "A random mark. By it the builder finds processes that a step leaves behind.",
+}
 LIMITS = {
     "memory": "of each process, and of all together",
     "processes": "with their threads, at once",

@@ -107,6 +107,14 @@ def test_a_limit_that_the_kernel_enforced_is_the_builds_error(
     assert not alive(seconds)
 
 
+def test_the_group_of_a_keeper_that_is_killed_is_ended(repository: Repository, folder: Path, tmp_path: Path) -> None:
+    (parent := tmp_path / "parent").mkdir()
+    line = f"rm {parent}/*/cgroup.kill; kill -9 $(ps -o ppid= -p $PPID); exec sleep {unique()}"
+    assert perform(repository, folder, parent, line).outcome == "error"
+    (group,) = parent.iterdir()
+    assert (group / "cgroup.kill").read_text() == "1"
+
+
 def test_all_processes_of_a_real_group_are_ended_with_it() -> None:
     mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines() if " cgroup2 " in line]
     folder = Path(mounts[0] if mounts else "/nonexistent", f"holdfast-test-{unique()}")

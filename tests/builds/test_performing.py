@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import socket
 import subprocess
 import sys
 import textwrap
@@ -377,6 +378,23 @@ def test_failed_and_error_are_told_apart_for_the_job(repository: Repository, fol
         conclude(build(repository.order(one_step("exit 1")), folder))
     with pytest.raises(BuildError, match="silence timeout"):
         conclude(build(repository.order(one_step("sleep 100"), silence_timeout=1), folder))
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({"timeout": 1.5}, "total timeout: not finished after 1.5 s, in the clone"),
+        ({"silence_timeout": 1.5}, "silence timeout: nothing was printed for 1.5 s, in the clone"),
+    ],
+)
+def test_a_clone_from_a_server_that_never_answers_ends_in_time(
+    repository: Repository, folder: Path, limits: dict[str, float], said: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"git://127.0.0.1:{server.getsockname()[1]}/demo.git"
+        order = structs.replace(order_of(repository, "a" * 40, **limits), repository=address)
+        result = build(order, folder)
+    assert (result.outcome, result.error) == ("error", said)
 
 
 @pytest.mark.claim("B3")

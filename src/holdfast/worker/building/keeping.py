@@ -187,9 +187,9 @@ class Keeper:
             process_tree.end_all(lambda: process_tree.living_below(self._process.pid))
             self._process.kill()
             self._process.wait()
+        if self._group is not None:
+            control_group.end_group(self._group)  # a keeper that was killed has left it
         if self._process.returncode != 0:
-            if self._group is not None:
-                control_group.end_group(self._group)
             process_tree.end_all(lambda: process_tree.marked(f"{MARK}={self._mark}"))
         assert self._process.stdout is not None
         self._process.stdout.close()
