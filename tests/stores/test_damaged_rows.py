@@ -478,6 +478,9 @@ def test_a_payload_that_is_not_json_is_refused_by_the_table(own: App, sql: RawSq
     )
     with pytest.raises(REFUSED, match=r"JSON|json"):
         sql(insert, text=TEXTS[name])
+    keyed = insert.replace("job_key", "'k' as job_key").replace("'k' as job_key", "job_key", 1)
+    with pytest.raises(REFUSED, match=r"JSON|json"):
+        sql(keyed, text=TEXTS[name])
     sql("update {queue:mail} set payload = :text where id = :id", text='{"to": "bob"}', id=job_id)
     own.run_until_idle()
     assert own.get(job_id).result == "hi bob"

@@ -1098,7 +1098,7 @@ CREATE TRIGGER law_delete AFTER DELETE ON holdfast__job FOR EACH ROW WHEN ((old.
 
 CREATE TRIGGER law_identity AFTER UPDATE OF id, queue, create_time, job_type, job_key ON holdfast__job FOR EACH ROW WHEN ((((((new.id IS DISTINCT FROM old.id) OR (new.queue IS DISTINCT FROM old.queue)) OR (new.create_time IS DISTINCT FROM old.create_time)) OR (new.job_type IS DISTINCT FROM old.job_type)) OR (new.job_key IS DISTINCT FROM old.job_key))) EXECUTE FUNCTION holdfast__job_refuse();
 
-CREATE TRIGGER law_insert AFTER INSERT ON holdfast__job FOR EACH ROW WHEN (((new.state <> ALL (ARRAY['initial'::text, 'running'::text])) OR (new.attempt > 1) OR (((new.state = 'running'::text) OR (new.job_key IS NOT NULL)) AND (current_setting('holdfast.keys'::text, true) IS DISTINCT FROM 'kept'::text)) OR ((new.payload)::json IS NULL))) EXECUTE FUNCTION holdfast__job_take();
+CREATE TRIGGER law_insert AFTER INSERT ON holdfast__job FOR EACH ROW WHEN ((((new.payload)::json IS NULL) OR (new.state <> ALL (ARRAY['initial'::text, 'running'::text])) OR (new.attempt > 1) OR (((new.state = 'running'::text) OR (new.job_key IS NOT NULL)) AND (current_setting('holdfast.keys'::text, true) IS DISTINCT FROM 'kept'::text)))) EXECUTE FUNCTION holdfast__job_take();
 
 CREATE TRIGGER law_payload AFTER UPDATE OF payload ON holdfast__job FOR EACH ROW WHEN (
         CASE

@@ -1,9 +1,8 @@
 -- Jobs: payloads are JSON.
 -- Triggers check what is written from now on. A check of the table would hold for every update, so a row that is damaged already could not even end.
 create or replace trigger law_insert after insert on {job} for each row
-  when (new.state not in ('initial', 'running') or new.attempt > 1
-    or (new.state = 'running' or new.job_key is not null) and current_setting('holdfast.keys', true) is distinct from 'kept'
-    or new.payload::json is null)
+  when (new.payload::json is null or new.state not in ('initial', 'running') or new.attempt > 1
+    or (new.state = 'running' or new.job_key is not null) and current_setting('holdfast.keys', true) is distinct from 'kept')
   execute function {job_take}();
 create or replace trigger law_payload after update of payload on {job} for each row
   when (case when new.payload <> old.payload then new.payload::json is null end) execute function {job_refuse}();
