@@ -44,8 +44,9 @@ def test_a_job_has_the_names_of_the_contract_and_no_others(app: App) -> None:
     assert sorted(views.job(job_of(app, "ann"))) == sorted(f"{CONTRACT} {BESIDES}".split())
 
 
-def test_a_job_shows_every_field_of_the_value_but_where_it_came_from() -> None:
-    assert set(views.JOB) == set(Job.__struct_fields__) - {"source"}
+def test_a_job_shows_every_field_of_the_value_but_two() -> None:
+    """Where it came from is nothing to show, and a damaged column shows in its place that it is damaged."""
+    assert set(views.JOB) == set(Job.__struct_fields__) - {"source", "damaged"}
 
 
 def test_every_shape_is_json(app: App) -> None:
