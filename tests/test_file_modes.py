@@ -137,7 +137,9 @@ def built(folder: Path, tmp_path: Path) -> Build:
         return projects.look(made.id)
 
 
+@pytest.mark.parametrize("umask", [0, 0o022, 0o077], indirect=True)
 def test_builds_are_for_their_owner_or_the_group(umask: int, any_folder: Path, tmp_path: Path) -> None:
+    """A umask that takes the owner's rights away makes folders that no step may enter."""
     build = built(any_folder, tmp_path)
     assert build.outcome == "success", build.error
     found = [any_folder / "builds", *(any_folder / "builds").rglob("*")]

@@ -166,9 +166,7 @@ class Scheduling(Building):
                     schedule, due = read_definition(definition_in_force(row)), self._known(row["next_time"])
                     fired.append((row, schedule, rules.firings(schedule, due, now, min(most, rules.BATCH))))
                 except UNREADABLE:
-                    told.append(
-                        (0, f"Schedule `{row['name']}` does not fire: this worker cannot read it. {schedule_cure(row)}")
-                    )
+                    told.append((0, _unreadable(row)))
             if fired:
                 self._move_on(fired, now)
             return told + [(len(found.times), self._late(row, found, now)) for row, _, found in fired]
@@ -336,6 +334,10 @@ def definition_in_force(row: RowDict) -> str:
 def damaged_schedule(name: str, damaged: Damaged) -> Schedule:
     """What is shown of a schedule that cannot be read: not its text, in which there may be secret arguments."""
     return Schedule(name=name, job_type="", payload=damage.shown(structs.replace(damaged, text=SHOWN)))
+
+
+def _unreadable(row: RowDict) -> str:
+    return f"Schedule `{row['name']}` is left to newer workers: this one cannot read it. If no newer one fires it: {schedule_cure(row)}"
 
 
 def schedule_cure(row: RowDict) -> str:
