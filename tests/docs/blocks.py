@@ -67,7 +67,7 @@ def run(page: Path, folder: Path, replace: Mapping[str, str], settings: Mapping[
 def expected(found: list[Block]) -> list[str]:
     """What each block that is run must print: the text block right behind it, or nothing."""
     following = [*found[1:], Block("", "", "", 0)]
-    pairs = zip(found, following, strict=True)
+    pairs = zip(found, following[: len(found)], strict=True)
     return [after.text if after.language == "text" else "" for block, after in pairs if block.runs]
 
 
