@@ -83,6 +83,13 @@ def test_a_failure_is_told_as_one(here: Yard, forge: Forge, repository: Reposito
     assert (forge.of("holdfast/demo")[-1], forge.of("holdfast/demo/test")[-1]) == ("failure", "failure")
 
 
+def test_no_secret_of_the_builder_is_in_a_status(here: Yard, forge: Forge, repository: Repository) -> None:
+    build = here.build(repository.commit('[steps.test]\nrun = ["exit 3 # t0ken and s3cret"]\n'))
+    assert "test: exited with 3: exit 3 # *** and ***" in str(build.error)
+    assert "exited with 3: exit 3 # *** and ***" in [body["description"] for body in forge.bodies]
+    assert "exited with 3: exit 3 # *** and ***" in here.log(build)
+
+
 def test_an_abort_before_a_builder_began_is_told(here: Yard, forge: Forge, repository: Repository) -> None:
     here.projects.abort(here.ask(repository.commit(STEPS)).build.id)
     here.app.run_until_idle()
