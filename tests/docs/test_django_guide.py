@@ -19,7 +19,7 @@ from shop_jobs import app, reports
 
 KILL = (
     "select count(pg_terminate_backend(pid)) from pg_stat_activity "
-    "where application_name = 'shop' and pid <> pg_backend_pid()"
+    "where application_name = 'shop' and datname = current_database() and pid <> pg_backend_pid()"
 )
 
 def ask(statement="select pg_backend_pid()"):
